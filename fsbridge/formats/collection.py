@@ -142,12 +142,14 @@ class CollectionGroup(Group):
             return
         keys = [self._key / name for names in self._source.store.names(self._key) for name in names]
         own, known = self.mtime_ns, self._source.listed
-        for key, found in zip(keys, self._source.hung_members.answers(keys, self._looked_at, self._is_known), strict=True):
-            if found is not None:
-                known.put(key, found)
-            found = found or known.get(key) or Appearance(True, own)
-            if found.shown:
-                yield Child(key.name, found.mtime_ns)
+        for key, appearance in zip(
+            keys, self._source.hung_members.answers(keys, self._looked_at, self._is_known), strict=True
+        ):
+            if appearance is not None:
+                known.put(key, appearance)
+            appearance = appearance or known.get(key) or Appearance(True, own)
+            if appearance.shown:
+                yield Child(key.name, appearance.mtime_ns)
 
     def _is_known(self, key: Key) -> bool:
         return self._source.listed.get(key) is not None

@@ -62,19 +62,19 @@ def detect(store: Store, config: Config) -> Format | None:
     own = detect_directory(store, config, ROOT)
     if own is not None:
         return own
-    found = search(store, config, ROOT, levels(config))
-    if not found:
+    kinds = search(store, config, ROOT, levels(config))
+    if not kinds:
         root = CandidateDirectory(store, config, ROOT)
         return N5 if root.has("attributes.json") else ZARR2 if root.has(".zattrs") else None
-    return only(found) or COLLECTION
+    return only(kinds) or COLLECTION
 
 
-def only(found: set[Format]) -> Format | None:
-    """Return the one format in `found` if it keeps its data under keys, else None.
+def only(formats: set[Format]) -> Format | None:
+    """Return the one format in `formats` if it keeps its data under keys, else None.
 
     A directory above stores of only that format counts as the root of one store; above others it is a collection.
     """
-    return next((form for form in found if form.access == "keys"), None) if len(found) == 1 else None
+    return next((form for form in formats if form.access == "keys"), None) if len(formats) == 1 else None
 
 
 def detect_directory(store: Store, config: Config, key: Key) -> Format | None:
@@ -100,10 +100,10 @@ def detect_key(store: Store, key: Key, size: int) -> Format | None:
         if promised(key.name, False) == HDF5:
             return HDF5
         head = store.read_range(key, 0, min(size, FIRST_LOOK))[0]
-        found = detect_file(lambda start, length: head[start : start + length], len(head))
+        form = detect_file(lambda start, length: head[start : start + length], len(head))
     else:
-        found = detect_file(lambda start, length: store.read_range(key, start, length)[0], size)
-    return None if found == ZIP and not key.name.lower().endswith(ZIP.suffixes) else found
+        form = detect_file(lambda start, length: store.read_range(key, start, length)[0], size)
+    return None if form == ZIP and not key.name.lower().endswith(ZIP.suffixes) else form
 
 
 def promised(name: str, is_dir: bool) -> Format | None:
@@ -126,11 +126,11 @@ def search(store: Store, config: Config, root: Key, depth: int, unseen: Callable
     does not keep its data under keys (an HDF5 or zip file, a repository). Raises the first error if no store is found
     and something could not be read.
     """
-    found: set[Format] = set()
+    formats: set[Format] = set()
     refused: list[Exception] = []
     queue = deque([root])
     for _ in range(SEARCHED_DIRECTORIES):
-        if not queue or len(found) > 1:
+        if not queue or len(formats) > 1:
             break
         for name, is_dir, size in _listing(store, queue[0], refused):
             key = queue[0] / name
@@ -142,15 +142,15 @@ def search(store: Store, config: Config, root: Key, depth: int, unseen: Callable
             if kind is not None and kind.access != "keys":
                 return {kind}
             if kind is not None:
-                found.add(kind)
+                formats.add(kind)
             elif is_dir and key.count("/") + 1 < depth:
                 queue.append(key)
             elif is_dir:
                 unseen()
         queue.popleft()
-    if refused and not found:
+    if refused and not formats:
         raise refused.pop(0)
-    return found
+    return formats
 
 
 def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple[str, bool, int]]:
@@ -264,19 +264,19 @@ def check_format(form: Format, store: Store, path: str, config: Config) -> None:
     try:
         if FORMATS[form.name].recognise(CandidateDirectory(store, config, ROOT)):
             return
-        found = detect(store, config)
+        detected = detect(store, config)
     except (FsbridgeError, OSError):
         return
-    if found not in (None, form, COLLECTION):
-        raise SetupError(f"{path}: the format is {found.name}, not {form.name}", "leave out --format")
+    if detected not in (None, form, COLLECTION):
+        raise SetupError(f"{path}: the format is {detected.name}, not {form.name}", "leave out --format")
 
 
 def _above(path: str) -> list[str]:
     """Return the parent directories, the nearest first."""
-    found = [os.path.dirname(os.path.abspath(path))]
-    while found[-1] != "/" and len(found) < _LEVELS:
-        found.append(os.path.dirname(found[-1]))
-    return found
+    parents = [os.path.dirname(os.path.abspath(path))]
+    while parents[-1] != "/" and len(parents) < _LEVELS:
+        parents.append(os.path.dirname(parents[-1]))
+    return parents
 
 
 def store_around(path: str) -> str | None:

@@ -173,9 +173,9 @@ class DocumentReader:
 
     def adopt(self, key: Key, texts: Iterable[bytes]) -> None:
         """Cache the document at `key` without reading it, if the store confirms one of `texts` as its present bytes."""
-        found = self._store.vouch(key, texts)
-        if found is not None:
-            document = self._parsed(found[0], self._store.describe(key), found[1])
+        confirmation = self._store.vouch(key, texts)
+        if confirmation is not None:
+            document = self._parsed(confirmation[0], self._store.describe(key), confirmation[1])
             self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
     def prefetch(self, key: Key) -> None:
@@ -193,10 +193,10 @@ class DocumentReader:
         if self._immutable:
             return True
         try:
-            found = self._store.stat(key) if stat is not None else self._store.stat(key, WHOLE)  # only an object counts
+            latest = self._store.stat(key) if stat is not None else self._store.stat(key, WHOLE)  # only an object counts
         except NotFound:
             return stat is None
-        return stat is not None and found.version == _stored(stat)
+        return stat is not None and latest.version == _stored(stat)
 
     def _load(self, key: Key) -> Document | None:
         place = self._store.describe(key)
@@ -265,12 +265,12 @@ class Repeated(Generic[T]):
                 return make(*documents)
             texts.append(None if document is None else document.text)
         key = tuple(texts)
-        found = self._made.get(key)
-        if found is None:
-            found = make(*documents)
+        product = self._made.get(key)
+        if product is None:
+            product = make(*documents)
             size = sum(len(text) + DOCUMENT_BYTES for text in texts if text is not None)
-            self._made.put(key, found, size + self._weigh(found))
-        return found
+            self._made.put(key, product, size + self._weigh(product))
+        return product
 
 
 Rest = TypeVarTuple("Rest")

@@ -54,8 +54,8 @@ class LazyMapping(Mapping[str, JSON]):
         return len(self._values())
 
     def _values(self) -> Mapping[str, JSON]:
-        found = self._parsed.kept.get(self._key)
-        return self._parsed.kept.put(self._key, self._load(), self._size) if found is None else found
+        values = self._parsed.kept.get(self._key)
+        return self._parsed.kept.put(self._key, self._load(), self._size) if values is None else values
 
 
 def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata], parsed: ParsedAttributes) -> ArrayMetadata:

@@ -91,11 +91,11 @@ def _inside(path: str, store: Store, config: Config) -> Format:
     if asked is not None and asked.access == "keys":
         check_format(asked, store, path, config)
         return asked
-    found = detect(store, config)
-    if found is None or found.access != "keys":
+    form = detect(store, config)
+    if form is None or form.access != "keys":
         hint = "unpack an archive that is inside the archive, or use --format if the store has no metadata"
         raise SetupError(f"{path}: the zip file has no N5 or Zarr store in it", hint)
-    return found
+    return form
 
 
 class Opening:
@@ -236,32 +236,32 @@ class Opening:
             head, _ = store.read_range(key, 0, min(size, FIRST_BYTES))
         except NotFound:
             return None
-        found = detect_file(lambda start, length: head[start : start + length], len(head))
-        return self.keyed(HDF5.name, store, config, key) if found == HDF5 else None
+        form = detect_file(lambda start, length: head[start : start + length], len(head))
+        return self.keyed(HDF5.name, store, config, key) if form == HDF5 else None
 
     def _object(self, location: Location, config: Config) -> Source:
         """Open the object at `location`, an HDF5 or zip file. Raises NotFound if there is no object."""
         store, key, size = remote_object(location, config)
-        found = detect_key(store, key, size)
-        if found is None:
+        form = detect_key(store, key, size)
+        if form is None:
             if are_references(store.read_range(key, 0, min(size, FIRST_LOOK))[0]):
                 raise SetupError(f"{location.text}: {REFERENCES}", REFERENCES_HELP)
             what = "neither a store nor an HDF5 or zip file; Hangar repositories can be read from local disks only"
             raise SetupError(
                 f"{location.text}: {what}", "check the URL; for a Hangar repository, copy it and mount the copy"
             )
-        return self.keyed(found.name, store, config, key)
+        return self.keyed(form.name, store, config, key)
 
     def _file(self, path: str, config: Config) -> Source:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            found = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
-        form = _asked(config) or found
+            detected = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
+        form = _asked(config) or detected
         if form is None:
             raise strange_file(path, config)
         kind = ZIP if form.access == "keys" else form  # a keyed format names the contents of a zip file
         if kind.kind != "file":
             raise SetupError(f"{path}: a file, not a directory of the format {form.name}", "leave out --format")
-        if found not in (None, kind):
-            raise SetupError(f"{path}: the format is {found.name}, not {form.name}", "leave out --format")
+        if detected not in (None, kind):
+            raise SetupError(f"{path}: the format is {detected.name}, not {form.name}", "leave out --format")
         return self.path(kind.name, path, config)

@@ -23,13 +23,13 @@ HDF5_USER_BLOCKS = (0, *(512 << power for power in range(12)))
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 
 
-def _is_zarr3(found: CandidateDirectory | CandidateFile) -> bool:
+def _is_zarr3(candidate: CandidateDirectory | CandidateFile) -> bool:
     """True if it holds `zarr.json`. Raises Unsupported for the draft of 2021, where `zarr_format` is a URL."""
-    if not isinstance(found, CandidateDirectory) or not found.has("zarr.json"):
+    if not isinstance(candidate, CandidateDirectory) or not candidate.has("zarr.json"):
         return False
-    value = (found.document("zarr.json") or {}).get("zarr_format")
+    value = (candidate.document("zarr.json") or {}).get("zarr_format")
     if isinstance(value, str) and "://" in value:
-        place = found.store.describe(found.key / "zarr.json")
+        place = candidate.store.describe(candidate.key / "zarr.json")
         raise Unsupported(f"{place}: the store has the abandoned draft of Zarr v3 of 2021, not Zarr v3")
     return True
 
@@ -44,8 +44,8 @@ def _open_zarr3(origin: HierarchyPlace) -> Source:
     return KeyedSource(ZARR3, hierarchy, origin.key, origin.owned)
 
 
-def _is_zarr2(found: CandidateDirectory | CandidateFile) -> bool:
-    return isinstance(found, CandidateDirectory) and any(found.has(name) for name in ZARR2_DOCUMENTS)
+def _is_zarr2(candidate: CandidateDirectory | CandidateFile) -> bool:
+    return isinstance(candidate, CandidateDirectory) and any(candidate.has(name) for name in ZARR2_DOCUMENTS)
 
 
 def _open_zarr2(origin: HierarchyPlace) -> Source:
@@ -55,17 +55,17 @@ def _open_zarr2(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.zarr2 import Zarr2Hierarchy
 
     assert origin.store is not None
-    found = CandidateDirectory(origin.store, origin.config, origin.key)
-    alone = found.has(".zmetadata") and not (found.has(".zgroup") or found.has(".zarray"))
-    if alone and "record_size" in (found.document(".zmetadata") or {}):
+    candidate = CandidateDirectory(origin.store, origin.config, origin.key)
+    alone = candidate.has(".zmetadata") and not (candidate.has(".zgroup") or candidate.has(".zarray"))
+    if alone and "record_size" in (candidate.document(".zmetadata") or {}):
         raise Unsupported(f"{origin.store.describe(origin.key)}: {REFERENCES}; {REFERENCES_HELP}")
     hierarchy = Zarr2Hierarchy(KeyedStore(origin.store, origin.config, origin.shared), origin.dialect)
     return KeyedSource(ZARR2, hierarchy, origin.key, origin.owned)
 
 
-def _is_n5(found: CandidateDirectory | CandidateFile) -> bool:
+def _is_n5(candidate: CandidateDirectory | CandidateFile) -> bool:
     """True if it holds `attributes.json` with `n5` or `dimensions`."""
-    values = found.document("attributes.json") if isinstance(found, CandidateDirectory) else None
+    values = candidate.document("attributes.json") if isinstance(candidate, CandidateDirectory) else None
     return values is not None and ("n5" in values or "dimensions" in values)
 
 
@@ -79,11 +79,11 @@ def _open_n5(origin: HierarchyPlace) -> Source:
     return KeyedSource(N5, hierarchy.N5Hierarchy(keyed), origin.key, origin.owned)
 
 
-def _is_hangar(found: CandidateDirectory | CandidateFile) -> bool:
+def _is_hangar(candidate: CandidateDirectory | CandidateFile) -> bool:
     """True if it is or holds a repository: `branch.lmdb` beside `data`, on a local disk."""
-    if not isinstance(found, CandidateDirectory) or found.store.prefixes:
+    if not isinstance(candidate, CandidateDirectory) or candidate.store.prefixes:
         return False
-    folders = (found, *map(found.below, HANGAR_FOLDERS))
+    folders = (candidate, *map(candidate.below, HANGAR_FOLDERS))
     return any(folder.has("branch.lmdb") and folder.has("data", directory=True) for folder in folders)
 
 
@@ -93,16 +93,16 @@ def _open_hangar(origin: HierarchyPlace) -> Source:
     return open_hangar(origin.path, origin.config, lambda file: origin.opener(HDF5.name, file, origin.config))
 
 
-def _is_icechunk(found: CandidateDirectory | CandidateFile) -> bool:
+def _is_icechunk(candidate: CandidateDirectory | CandidateFile) -> bool:
     """True if it holds Icechunk's file `repo` (version 2) or the branch `main` (version 1), which always exists."""
-    if not isinstance(found, CandidateDirectory):
+    if not isinstance(candidate, CandidateDirectory):
         return False
-    if not found.has("repo"):
-        refs = found.below("refs")
-        may_be = refs.has("branch.main", directory=True) or not found.store.listable  # which has no directories
+    if not candidate.has("repo"):
+        refs = candidate.below("refs")
+        may_be = refs.has("branch.main", directory=True) or not candidate.store.listable  # which has no directories
         return may_be and refs.below("branch.main").has("ref.json")
     try:
-        return found.store.read_range(found.key / "repo", 0, len(ICECHUNK_MAGIC))[0] == ICECHUNK_MAGIC
+        return candidate.store.read_range(candidate.key / "repo", 0, len(ICECHUNK_MAGIC))[0] == ICECHUNK_MAGIC
     except (AccessDenied, *PASSING):
         raise
     except FsbridgeError:
@@ -122,8 +122,8 @@ def _open_icechunk(origin: HierarchyPlace) -> Source:
     )
 
 
-def _is_hdf5(found: CandidateDirectory | CandidateFile) -> bool:
-    return isinstance(found, CandidateFile) and any(found.has(HDF5_MAGIC, offset) for offset in HDF5_USER_BLOCKS)
+def _is_hdf5(candidate: CandidateDirectory | CandidateFile) -> bool:
+    return isinstance(candidate, CandidateFile) and any(candidate.has(HDF5_MAGIC, offset) for offset in HDF5_USER_BLOCKS)
 
 
 def _open_hdf5(origin: HierarchyPlace) -> Source:
@@ -137,8 +137,8 @@ def _open_hdf5(origin: HierarchyPlace) -> Source:
     return open_hdf5(file, origin.config, origin.shared)
 
 
-def _is_zip(found: CandidateDirectory | CandidateFile) -> bool:
-    return isinstance(found, CandidateFile) and any(map(found.has, ZIP_MAGICS))
+def _is_zip(candidate: CandidateDirectory | CandidateFile) -> bool:
+    return isinstance(candidate, CandidateFile) and any(map(candidate.has, ZIP_MAGICS))
 
 
 def _open_zip(origin: HierarchyPlace) -> Source:

@@ -216,10 +216,10 @@ class SelectedGroup(Group):
 
     def native(self) -> Mapping[str, JSON]:
         """Return the documents without copies of members' documents, because those members may be left out."""
-        found = self.group.native()
+        documents = self.group.native()
         if not self._chooses:
-            return found
-        kept = {name: document for name, document in found.items() if name not in (".zmetadata", "external links")}
+            return documents
+        kept = {name: document for name, document in documents.items() if name not in (".zmetadata", "external links")}
         for name, document in kept.items():
             if isinstance(document, dict) and "consolidated_metadata" in document:
                 kept[name] = {key: value for key, value in document.items() if key != "consolidated_metadata"}
@@ -258,11 +258,11 @@ class SelectedGroup(Group):
 
     def listing(self, others: Callable[[OtherFile], object]) -> Iterator[Child]:
         members = self.group.listing(lambda file: self.takes(file.name) and others(file))
-        found = (child for child in members if self.takes(child.name) is not False)
+        children = (child for child in members if self.takes(child.name) is not False)
         if self.whole:
-            yield from map(self._listed, found)
+            yield from map(self._listed, children)
             return
-        while batch := list(islice(found, OPENED_AHEAD)):
+        while batch := list(islice(children, OPENED_AHEAD)):
             if self.choice.remote:
                 before_waiting()
                 shown = each(self._is_here, batch, OPENED_AT_ONCE)

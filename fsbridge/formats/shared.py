@@ -37,10 +37,10 @@ class Shared:
 
     def of(self, kind: type[P]) -> P:
         """Return the object of the class `kind`, which is made without arguments."""
-        found = self._made.get(kind)
-        if found is None:
-            found = self._made.setdefault(kind, kind())
-        return found  # type: ignore[return-value]
+        instance = self._made.get(kind)
+        if instance is None:
+            instance = self._made.setdefault(kind, kind())
+        return instance  # type: ignore[return-value]
 
     def close(self) -> None:
         """Close all parts. A part that is used later opens again what it needs."""

@@ -127,10 +127,10 @@ class Backends:
     def _verify(self, record: RowRecord | TextRecord, data: bytes | memoryview) -> None:
         if self._digest is None:
             return
-        found = self._digest(data)
-        if found != record.checksum:
+        digest = self._digest(data)
+        if digest != record.checksum:
             place = self.repository.place(self.path(record))
-            raise CorruptData(f"{place}: the sample's xxhash64 is {found}, its record says {record.checksum}")
+            raise CorruptData(f"{place}: the sample's xxhash64 is {digest}, its record says {record.checksum}")
 
 
 def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int) -> None:

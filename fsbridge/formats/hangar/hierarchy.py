@@ -283,21 +283,21 @@ def open_sample(column: ColumnGroup, path: tuple[str, ...], state: State) -> Sam
     A sample that only the remote server has shows its metadata. Raises Unsupported if its shape varies and is not known
     here.
     """
-    found = _find(column, path, state.table)
+    sample = _find(column, path, state.table)
     name = "/".join((column.column, *path))
-    schema = column.repository.schema(found.schema_digest)
+    schema = column.repository.schema(sample.schema_digest)
     try:
-        record = parse_record(found.record)
+        record = parse_record(sample.record)
         shape = _shape(record, schema)
-        metadata = _metadata(schema, shape, found)
+        metadata = _metadata(schema, shape, sample)
     except FsbridgeError as error:
         raise error.at(f"{column.repository.place('')}: sample {name}") from None
     if isinstance(record, RemoteRecord):
         return SampleArray(
-            column, path, metadata, RemoteChunks(f"sample {name}", shape, state.mtime_ns), state.mtime_ns, found
+            column, path, metadata, RemoteChunks(f"sample {name}", shape, state.mtime_ns), state.mtime_ns, sample
         )
     chunks = SampleChunks(f"sample {name}", shape, column.backends, record, schema)
-    return SampleArray(column, path, metadata, chunks, state.mtime_ns, found)
+    return SampleArray(column, path, metadata, chunks, state.mtime_ns, sample)
 
 
 def _shape(record: Record, schema: Schema) -> tuple[int, ...]:
@@ -314,8 +314,8 @@ def _shape(record: Record, schema: Schema) -> tuple[int, ...]:
     return ()
 
 
-def _metadata(schema: Schema, shape: tuple[int, ...], found: _Found) -> ArrayMetadata:
-    attributes = {"digest": found.digest, "record": found.record.decode("utf-8")}
+def _metadata(schema: Schema, shape: tuple[int, ...], sample: _Found) -> ArrayMetadata:
+    attributes = {"digest": sample.digest, "record": sample.record.decode("utf-8")}
     if schema.dtype is not None:
         dtype = dtypes.data_type(schema.dtype)
     else:
@@ -324,7 +324,7 @@ def _metadata(schema: Schema, shape: tuple[int, ...], found: _Found) -> ArrayMet
         grid=ChunkGrid(shape, shape),
         dtype=dtype,
         attributes=attributes,
-        codec=f"hangar {found.record[:2].decode('utf-8')}",
+        codec=f"hangar {sample.record[:2].decode('utf-8')}",
     )
 
 

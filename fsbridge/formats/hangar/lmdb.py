@@ -171,12 +171,12 @@ def _value(txn: lmdb.Transaction, key: bytes) -> bytes | None:
 def _keys(cursor: lmdb.Cursor, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
     """Yield keys that begin with `prefix`, from the one behind `after`."""
     start = prefix if after is None else after
-    found = cursor.set_range(start) if start else cursor.first()
-    if found and cursor.key() == after:
-        found = cursor.next()
-    while found and (key := bytes(cursor.key())).startswith(prefix):
+    is_at_key = cursor.set_range(start) if start else cursor.first()
+    if is_at_key and cursor.key() == after:
+        is_at_key = cursor.next()
+    while is_at_key and (key := bytes(cursor.key())).startswith(prefix):
         yield key
-        found = cursor.next()
+        is_at_key = cursor.next()
 
 
 def serve(sock: socket.socket) -> None:

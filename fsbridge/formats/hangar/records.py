@@ -197,7 +197,7 @@ def commit_digest(parents: bytes, spec: bytes, records: Iterable[bytes]) -> str:
     tree = _blake2b()
     for record in records:
         tree.update(_blake2b(record).hexdigest().encode())
-    parts = sorted(found.hexdigest() for found in (_blake2b(parents), _blake2b(spec), tree))
+    parts = sorted(part.hexdigest() for part in (_blake2b(parents), _blake2b(spec), tree))
     return f"a={_blake2b(''.join(parts).encode()).hexdigest()}"
 
 

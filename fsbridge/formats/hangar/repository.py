@@ -84,10 +84,10 @@ class DatabaseProcess:
 def _written(path: str) -> Hashable:
     """Return a version of the file, which changes if the file is written to or replaced; None if it cannot be read."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 DATABASES = ("branch.lmdb", "ref.lmdb", "hash.lmdb")
@@ -162,9 +162,9 @@ class HangarRepository:
         if self._names is not None and self._names[0] == stat.version:
             return self._names[1]
         settled = time.time_ns() - stat.mtime_ns > SETTLED_NS
-        found = dict(self._scan("branch.lmdb", b""))
-        self._names = (stat.version, found) if settled else None
-        return found
+        names = dict(self._scan("branch.lmdb", b""))
+        self._names = (stat.version, names) if settled else None
+        return names
 
     def head(self) -> str | None:
         """Return the branch that a write checkout continues, Hangar's default, or None if there is none yet."""
@@ -212,8 +212,8 @@ class HangarRepository:
 
     def _describe(self, digests: Sequence[str]) -> list[HangarCommit]:
         self._check_access()
-        found = {digest: commit for digest in digests if (commit := self._commits.get(digest)) is not None}
-        missing = [digest for digest in digests if digest not in found]
+        commits = {digest: commit for digest in digests if (commit := self._commits.get(digest)) is not None}
+        missing = [digest for digest in digests if digest not in commits]
         if missing:
             names = [digest.encode("utf-8", "surrogateescape") for digest in missing]
             values = self._get("ref.lmdb", [name + end for name in names for end in (b"", b":spec")])
@@ -223,17 +223,17 @@ class HangarRepository:
                 if spec is None:
                     raise CorruptData(f"{self.place('ref.lmdb')}: commit {digest} has no description")
                 commit = parse_commit(digest, self._inflate(spec, SPEC_BYTES, digest), parents)
-                found[digest] = self._commits.put(digest, commit, 1)
-        return [found[digest] for digest in digests]
+                commits[digest] = self._commits.put(digest, commit, 1)
+        return [commits[digest] for digest in digests]
 
     def table(self, digest: str) -> RefTable:
         """Return the tree of a commit. The empty digest is the empty tree."""
         if not digest:
             return RefTable([])
         self._check_access()
-        found = self._tables.get(digest)
-        if found is not None:
-            return found
+        tree = self._tables.get(digest)
+        if tree is not None:
+            return tree
         name = digest.encode("utf-8", "surrogateescape")
         raw, spec, parents = self._get("ref.lmdb", [name + b":ref", name + b":spec", name])
         if raw is None or spec is None or parents is None:
@@ -260,8 +260,8 @@ class HangarRepository:
         known, table = self._staged
         if known == version:
             return table
-        found = self._stage_table()
-        result = None if found == self.table(digest) else found
+        stage = self._stage_table()
+        result = None if stage == self.table(digest) else stage
         self._staged = (version, result)
         return result
 
@@ -276,9 +276,9 @@ class HangarRepository:
     def schema(self, digest: str) -> Schema:
         """Return the schema of a digest `1=...`."""
         self._check_access()
-        found = self._schemas.get(digest)
-        if found is not None:
-            return found
+        schema = self._schemas.get(digest)
+        if schema is not None:
+            return schema
         raw = self.get("hash.lmdb", f"s:{digest}".encode("utf-8", "surrogateescape"))
         if raw is None:
             raise CorruptData(f"{self.place('hash.lmdb')}: no schema {digest}")
@@ -288,9 +288,9 @@ class HangarRepository:
         """Return the backend record of a sample's digest. It is kept while the database's file is unchanged."""
         stat = self.stat("hash.lmdb")
         known_version, known = self._records
-        found = known.get(digest) if known_version == stat.version else None
-        if found is not None:
-            return found
+        record = known.get(digest) if known_version == stat.version else None
+        if record is not None:
+            return record
         settled = time.time_ns() - stat.mtime_ns > SETTLED_NS
         raw = self.get("hash.lmdb", f"h:{digest}".encode("utf-8", "surrogateescape"))
         if raw is None:
@@ -324,8 +324,8 @@ class HangarRepository:
                 raise Stale(f"{self.place(path)}: changed while it was read")
             version = answer["version"]
             keys = [key.encode("latin-1") for key in answer["keys"]]
-            found = list(_cut(answer["sizes"], joined)) if values else [b""] * len(keys)
-            for key, value in zip(keys, found, strict=True):
+            contents = list(_cut(answer["sizes"], joined)) if values else [b""] * len(keys)
+            for key, value in zip(keys, contents, strict=True):
                 yield key, value or b""
             if not answer["more"]:
                 return

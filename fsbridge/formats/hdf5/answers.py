@@ -82,9 +82,9 @@ class Dataset:
 
 def members(answer: Mapping[str, Any]) -> tuple[list[HDF5Member], int | None]:
     """Return one page of a listing and where the next one starts."""
-    found = [_member(entry) for entry in _list(answer, "members")]
+    page = [_member(entry) for entry in _list(answer, "members")]
     following = answer.get("next")
-    return found, None if following is None else integer(following, 2**63)
+    return page, None if following is None else integer(following, 2**63)
 
 
 def later(file: str, path: Sequence[str], start: int, following: int | None) -> int | None:
@@ -103,9 +103,9 @@ def _member(entry: Any) -> HDF5Member:
     )
 
 
-def address(found: Any) -> int:
-    """Return `found`, which must be the address of an object in the file."""
-    return integer(found, 2**64)
+def address(number: Any) -> int:
+    """Return `number`, which must be the address of an object in the file."""
+    return integer(number, 2**64)
 
 
 def descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> list[bytes]:
@@ -113,11 +113,11 @@ def descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> lis
     sizes = [integer(size, 2**32) for size in _list(answer, "sizes")]
     if len(attachments) != 1 or len(attachments[0]) != sum(sizes) or len(sizes) != len(_list(answer, "members")):
         raise CorruptData("the HDF5 process sent malformed descriptions of members")
-    found, position = [], 0
+    parts, position = [], 0
     for size in sizes:
-        found.append(bytes(attachments[0][position : position + size]))
+        parts.append(bytes(attachments[0][position : position + size]))
         position += size
-    return found
+    return parts
 
 
 def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
@@ -133,7 +133,7 @@ def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
 
 def texts(answer: Mapping[str, Any], key: str) -> list[str]:
     """Return the member `key` of an answer, which must be a list of texts."""
-    return [_text(found) for found in _list(answer, key)]
+    return [_text(text) for text in _list(answer, key)]
 
 
 def optional_text(answer: Mapping[str, Any], key: str) -> str | None:
@@ -152,10 +152,10 @@ def unreadable(attributes: Mapping[str, JSON]) -> Iterator[str]:
 
 def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
     """Return attributes by name, without those that netCDF's library hides."""
-    found = answer.get("attributes")
-    if not isinstance(found, dict):
+    values = answer.get("attributes")
+    if not isinstance(values, dict):
         raise CorruptData("the HDF5 process sent no attributes")
-    return without_notes(found)
+    return without_notes(values)
 
 
 def dataset(answer: Mapping[str, Any]) -> Dataset:
@@ -198,20 +198,20 @@ def dataset(answer: Mapping[str, Any]) -> Dataset:
     )
 
 
-def _small_table(found: Any) -> SmallTable | None:
-    if found is None:
+def _small_table(table: Any) -> SmallTable | None:
+    if table is None:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(table, dict):
         raise CorruptData("the HDF5 process sent a malformed chunk table")
-    rows, columns = integer(found.get("chunks"), 2**31), _bytes(found.get("columns"))
+    rows, columns = integer(table.get("chunks"), 2**31), _bytes(table.get("columns"))
     if len(columns) != rows * 4 * 8:
         raise CorruptData("the HDF5 process sent a malformed chunk table")
-    return SmallTable(rows, integer(found.get("outside"), 2**63), columns)
+    return SmallTable(rows, integer(table.get("outside"), 2**63), columns)
 
 
-def _bytes(found: Any) -> bytes:
+def _bytes(text: Any) -> bytes:
     try:
-        return base64.b64decode(_text(found), validate=True)
+        return base64.b64decode(_text(text), validate=True)
     except ValueError:
         raise CorruptData("the HDF5 process sent invalid base64") from None
 
@@ -224,17 +224,17 @@ def _filter(entry: Any) -> Filter:
 
 
 def _extents(answer: Mapping[str, Any], key: str, least: int) -> tuple[int, ...]:
-    found = tuple(integer(extent, MAX_EXTENT + 1) for extent in _list(answer, key))
-    if len(found) > MAX_RANK or any(extent < least for extent in found):
-        raise CorruptData(f"impossible {key} {list(found)}")
-    return found
+    extents = tuple(integer(extent, MAX_EXTENT + 1) for extent in _list(answer, key))
+    if len(extents) > MAX_RANK or any(extent < least for extent in extents):
+        raise CorruptData(f"impossible {key} {list(extents)}")
+    return extents
 
 
 def _list(answer: Mapping[str, Any], key: str) -> list[Any]:
-    found = answer.get(key)
-    if not isinstance(found, list):
+    items = answer.get(key)
+    if not isinstance(items, list):
         raise CorruptData(f"the HDF5 process sent no list of {key}")
-    return found
+    return items
 
 
 def integer(value: Any, end: int) -> int:

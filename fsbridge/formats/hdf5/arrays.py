@@ -81,9 +81,9 @@ class NextDatasets:
         """Return the next dataset of a walk, or None after too many pages or once another dataset than `path` is read."""
         pages_left = MOST_PAGES
         while pages_left and self._last == path:
-            found = next(walk, None)
-            if found != _NONE_YET:
-                return found
+            dataset_path = next(walk, None)
+            if dataset_path != _NONE_YET:
+                return dataset_path
             pages_left -= 1
         return None
 
@@ -95,11 +95,11 @@ class NextDatasets:
         seen = {pages.address(self._file, path[:depth]) for depth in range(len(path))}
         ways = [self._members(path[:depth], path[depth]) for depth in range(len(path))]  # the innermost group is the last
         while ways:
-            found = next(ways[-1], None)
-            if found is None:
+            step = next(ways[-1], None)
+            if step is None:
                 ways.pop()
                 continue
-            place, member = found
+            place, member = step
             if member is None or member.kind == "dataset":
                 yield place
             elif self._is_entered(place, member, seen):
@@ -157,11 +157,11 @@ SENT_BYTES, SENT_CHUNKS = MIB, 64
 class HDF5Array(DatasetVersion):
     """One version of a dataset, with its chunks."""
 
-    def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat) -> None:
-        kind = shown(found.dtype, found.form, found.fill)
-        super().__init__(file, path, found, stat, kind)
+    def __init__(self, file: HDF5File, path: tuple[str, ...], description: Dataset, stat: Stat) -> None:
+        kind = shown(description.dtype, description.form, description.fill)
+        super().__init__(file, path, description, stat, kind)
         self.chunks: TableChunks | SlabChunks = (
-            TableChunks(self, kind) if found.layout == "chunked" and not found.null else SlabChunks(self, kind)
+            TableChunks(self, kind) if description.layout == "chunked" and not description.null else SlabChunks(self, kind)
         )
 
     @property
@@ -194,11 +194,11 @@ class _LiveArrays(WeakValueDictionary[tuple[HDF5File, tuple[str, ...]], HDF5Arra
 def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any], stat: Stat) -> HDF5Array:
     """Return the dataset that the child described: the same object while it is in use and the file does not change."""
     live = file.shared.of(_LiveArrays)
-    found = live.get((file, path))
-    if found is None or not found.lasts or found.version.file != stat.version or answer.get("sources"):
-        found = HDF5Array(file, path, dataset(answer), stat)
-        live[file, path] = found
-    return found
+    array = live.get((file, path))
+    if array is None or not array.lasts or array.version.file != stat.version or answer.get("sources"):
+        array = HDF5Array(file, path, dataset(answer), stat)
+        live[file, path] = array
+    return array
 
 
 def _fetch(file: HDF5File, path: tuple[str, ...]) -> None:

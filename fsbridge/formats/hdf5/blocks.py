@@ -98,17 +98,17 @@ class Blocks:
         Further blocks that came along or are kept are returned, too. Raises TimedOut if the deadline passes
         before all requests have begun.
         """
-        found: dict[int, bytes] = {}
+        blocks: dict[int, bytes] = {}
         missing: list[int] = []
         for number in sorted(set(wanted)):
             data = self._find(number) or self._from_disk(number)
             if data is None:
                 missing.append(number)
             else:
-                found[number] = data
+                blocks[number] = data
         runs = self._plan(missing) if missing else []
-        found |= self._requested(runs, deadline) if missing else self._behind(max(found))
-        return sorted(found.items()), len(runs)
+        blocks |= self._requested(runs, deadline) if missing else self._behind(max(blocks))
+        return sorted(blocks.items()), len(runs)
 
     def part(self, start: int, length: int) -> bytes:
         """Return bytes of a small chunk. The second small read in a window reads the whole window.
@@ -150,32 +150,32 @@ class Blocks:
 
     def _here(self, start: int, length: int) -> bytes | None:
         """Return bytes if all of their blocks are kept here or in the block cache."""
-        found: dict[int, bytes] = {}
+        blocks: dict[int, bytes] = {}
         for number in range(start // BLOCK, -(-(start + length) // BLOCK)):
             data = self._find(number) or self._from_disk(number)
             if data is None:
                 return None
-            found[number] = data
-        return self._joined(start, length, found)
+            blocks[number] = data
+        return self._joined(start, length, blocks)
 
-    def _joined(self, start: int, length: int, found: Mapping[int, bytes]) -> bytes:
+    def _joined(self, start: int, length: int, blocks: Mapping[int, bytes]) -> bytes:
         """Join bytes from blocks that were just found, are kept, or are requested."""
         first = start // BLOCK
         numbers = range(first, -(-(start + length) // BLOCK))
         whole = b"".join(
-            found.get(number) or self._find(number) or self._fetch(*self._span(number, 1)) for number in numbers
+            blocks.get(number) or self._find(number) or self._fetch(*self._span(number, 1)) for number in numbers
         )
         return whole[start - first * BLOCK : start - first * BLOCK + length]
 
     def _behind(self, number: int) -> dict[int, bytes]:
         """Return the kept blocks that follow one."""
-        found: dict[int, bytes] = {}
+        blocks: dict[int, bytes] = {}
         for following in range(number + 1, min(number + 1 + HEAD // BLOCK, self.count)):
             data = self._find(following)
             if data is None:
                 break
-            found[following] = data
-        return found
+            blocks[following] = data
+        return blocks
 
     def _find(self, number: int) -> bytes | None:
         return self._memory.kept.get((self._name, number))
@@ -193,21 +193,21 @@ class Blocks:
 
     def _remember(self, first: int, data: bytes) -> dict[int, bytes]:
         self._memory.rest.used()
-        found: dict[int, bytes] = {}
+        blocks: dict[int, bytes] = {}
         for number in range(first, first + -(-len(data) // BLOCK)):
             start = (number - first) * BLOCK
-            found[number] = self._memory.kept.put((self._name, number), data[start : start + BLOCK], BLOCK)
-        return found
+            blocks[number] = self._memory.kept.put((self._name, number), data[start : start + BLOCK], BLOCK)
+        return blocks
 
     # ---- requests
 
     def _requested(self, runs: Iterable[tuple[int, int]], deadline: Deadline | None = None) -> dict[int, bytes]:
         spans = [self._span(first, count) for first, count in runs]
         parts = each(lambda span: self._fetch(*span), spans, AT_ONCE, deadline)
-        found: dict[int, bytes] = {}
+        blocks: dict[int, bytes] = {}
         for (start, _), data in zip(spans, parts, strict=True):
-            found |= self._remember(start // BLOCK, data)
-        return found
+            blocks |= self._remember(start // BLOCK, data)
+        return blocks
 
     def _plan(self, missing: Sequence[int]) -> Sequence[tuple[int, int]]:
         """Return runs of blocks (first, count) to request: the missing ones, and those that will probably be read next."""

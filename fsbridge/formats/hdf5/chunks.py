@@ -116,13 +116,13 @@ class DatasetChunks(Chunks):
     def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytearray:
         """Return a chunk of elements of variable length. Raises CorruptData for a text that is not UTF-8."""
         self.file_of(info)
-        found = self.through_child(index, None, limit)
+        encoded = self.through_child(index, None, limit)
         if self.shown.dtype.serializer == "vlen-utf8":
             try:
-                vlen_utf8(self.grid.elements(index)).decode(found, None, limit, None)
+                vlen_utf8(self.grid.elements(index)).decode(encoded, None, limit, None)
             except CorruptData as error:
                 raise error.at(f"{self.array.place}: chunk {list(index)}") from None
-        return found
+        return encoded
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         """Return the decoded size of a chunk of elements of variable length, which has to be read for it."""
@@ -254,10 +254,10 @@ class SlabChunks(DatasetChunks):
 
     @cached_property
     def _stored(self) -> bool:
-        found = self.array.dataset
-        if found.null or math.prod(found.shape) == 0:
+        dataset = self.array.dataset
+        if dataset.null or math.prod(dataset.shape) == 0:
             return False
-        return found.layout != "contiguous" or (found.offset is not None and bool(found.storage))
+        return dataset.layout != "contiguous" or (dataset.offset is not None and bool(dataset.storage))
 
     def find(self, index: Index) -> ChunkInfo:
         self.find_prefix(index)
@@ -317,13 +317,13 @@ class SlabChunks(DatasetChunks):
                 swapped = bytearray(len(data))
                 self.normalise(data, memoryview(swapped))
                 data = swapped
-        found = bytes(data[start - first : stop - first])
-        missing = stop - start - len(found)
+        part = bytes(data[start - first : stop - first])
+        missing = stop - start - len(part)
         if missing:
             pad = self._padding
             shift = (max(start, inside) - inside) % len(pad)
-            found += (pad * (missing // len(pad) + 2))[shift : shift + missing]
-        return found
+            part += (pad * (missing // len(pad) + 2))[shift : shift + missing]
+        return part
 
     @property
     def _by_address(self) -> bool:

@@ -40,16 +40,16 @@ class DatasetVersion(Array):
     metadata: ArrayMetadata
     version: Version
 
-    def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat, kind: ShownType) -> None:
-        """`found` is the child's description, `kind` how its elements are shown."""
+    def __init__(self, file: HDF5File, path: tuple[str, ...], description: Dataset, stat: Stat, kind: ShownType) -> None:
+        """`description` is the child's description, `kind` how its elements are shown."""
         self.file = file
         self.path = path
         self.stat = stat
         self.lasts = file.data.is_remote or lasting(stat)
-        self.dataset = replace(found, attributes={})
-        self.version = Version(stat.version, path, _versions(file.data.stats(found.sources)))
+        self.dataset = replace(description, attributes={})
+        self.version = Version(stat.version, path, _versions(file.data.stats(description.sources)))
         parsed = file.shared.of(ParsedAttributes)
-        self.metadata = light(array_metadata(found, kind), len(repr(found.attributes)), self._described, parsed)
+        self.metadata = light(array_metadata(description, kind), len(repr(description.attributes)), self._described, parsed)
 
     @property
     def mtime_ns(self) -> int:
@@ -87,8 +87,8 @@ class DatasetVersion(Array):
         answer, stat = pages.description(self.file, self.path)
         if stat.version != self.version.file:
             raise Stale(f"{self.place}: changed")
-        found = dataset(answer)
-        return array_metadata(found, shown(found.dtype, found.form, found.fill))
+        description = dataset(answer)
+        return array_metadata(description, shown(description.dtype, description.form, description.fill))
 
 
 def _versions(others: Sequence[Stat | None]) -> tuple[Hashable, ...]:
@@ -100,44 +100,48 @@ SLAB_BYTES = 4 << 20
 """Bytes of one slab of data that the file itself does not cut: large enough to read fast, small enough to cache."""
 
 
-def array_metadata(found: Dataset, kind: ShownType) -> ArrayMetadata:
+def array_metadata(description: Dataset, kind: ShownType) -> ArrayMetadata:
     """Return a dataset's metadata. Raises CorruptData or Unsupported if its description makes no sense."""
-    shape = (0,) if found.null else found.shape
-    attributes: dict[str, JSON] = {**kind.attributes, **({"_EMPTY": True} if found.null else {}), **_own(found.attributes)}
-    named = any(name is not None for name in found.dimension_names)
+    shape = (0,) if description.null else description.shape
+    attributes: dict[str, JSON] = {
+        **kind.attributes,
+        **({"_EMPTY": True} if description.null else {}),
+        **_own(description.attributes),
+    }
+    named = any(name is not None for name in description.dimension_names)
     inner: tuple[str | None, ...] = (None,) * len(kind.dims)
-    fill = _fill(found, kind)
+    fill = _fill(description, kind)
     return ArrayMetadata(
-        grid=ChunkGrid(shape + kind.dims, _edges(found, shape) + kind.dims),
+        grid=ChunkGrid(shape + kind.dims, _edges(description, shape) + kind.dims),
         dtype=kind.dtype,
         fill=fill,
         fill_spelling=None if isinstance(fill, str) else spell_fill(kind.dtype, fill),
         attributes=attributes,
-        dimension_names=found.dimension_names + inner if named else None,
-        native={"hdf5": _native(found)},
-        codec="+".join(entry.name or str(entry.number) for entry in found.filters) or "none",
-        refused=_refusal(found),
+        dimension_names=description.dimension_names + inner if named else None,
+        native={"hdf5": _native(description)},
+        codec="+".join(entry.name or str(entry.number) for entry in description.filters) or "none",
+        refused=_refusal(description),
     )
 
 
-def _refusal(found: Dataset) -> str | None:
+def _refusal(description: Dataset) -> str | None:
     """Return why elements, or chunks that went through all filters, cannot be read."""
-    if found.unreadable is not None:
-        return found.unreadable
+    if description.unreadable is not None:
+        return description.unreadable
     try:
-        FilterPipeline(found.filters, None).chain(0)
+        FilterPipeline(description.filters, None).chain(0)
     except (CorruptData, Unsupported) as error:
         return str(error)
     return None
 
 
-def _edges(found: Dataset, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _edges(description: Dataset, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the file's chunk shape, or that of slabs: the slowest axes cut to one, the next one evenly, the rest not."""
-    if found.chunks is not None and not found.null:
-        return found.chunks
-    size = found.dtype["size"]
+    if description.chunks is not None and not description.null:
+        return description.chunks
+    size = description.dtype["size"]
     # At most 65,536 elements if each is a Python object in the child.
-    items = max(1, min(SLAB_BYTES // size, (1 << 16) if found.form not in ("raw", "converted") else SLAB_BYTES))
+    items = max(1, min(SLAB_BYTES // size, (1 << 16) if description.form not in ("raw", "converted") else SLAB_BYTES))
     edges: list[int] = []
     rest = math.prod(shape)
     for extent in shape:
@@ -150,22 +154,22 @@ def _edges(found: Dataset, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(edges)
 
 
-def _fill(found: Dataset, kind: ShownType) -> bytes | str | None:
+def _fill(description: Dataset, kind: ShownType) -> bytes | str | None:
     """Return the fill value of one shown element."""
-    if found.fill is None:
+    if description.fill is None:
         return None
     if kind.dtype.serializer == "vlen-utf8":
         try:
-            return found.fill.decode("utf-8")
+            return description.fill.decode("utf-8")
         except UnicodeDecodeError:
             raise Unsupported("the fill value is not UTF-8") from None
     if kind.dtype.serializer == "vlen-bytes":
-        return found.fill
+        return description.fill
     size = kind.dtype.itemsize
-    if len(found.fill) != size * math.prod(kind.dims):
-        raise CorruptData(f"a fill value of {len(found.fill)} bytes does not fit the elements")
-    element = found.fill[:size]
-    if element * math.prod(kind.dims) != found.fill:
+    if len(description.fill) != size * math.prod(kind.dims):
+        raise CorruptData(f"a fill value of {len(description.fill)} bytes does not fit the elements")
+    element = description.fill[:size]
+    if element * math.prod(kind.dims) != description.fill:
         raise Unsupported("the elements of a fill value of an array type differ")
     steps = () if kind.normaliser is None else (kind.normaliser,)
     return bytes(CodecChain(steps).decode(element, size, size))
@@ -182,15 +186,15 @@ def _own(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
     return {name: value for name, value in attributes.items() if name not in dropped}
 
 
-def _native(found: Dataset) -> JSON:
-    scales = {name: value for name, value in found.attributes.items() if name in (*_SCALE_ATTRIBUTES, "CLASS", "NAME")}
+def _native(description: Dataset) -> JSON:
+    scales = {name: value for name, value in description.attributes.items() if name in (*_SCALE_ATTRIBUTES, "CLASS", "NAME")}
     return {
-        "type": spell(found.dtype),
-        "datatype": dict(found.dtype),
-        "layout": found.layout,
-        "chunks": None if found.chunks is None else list(found.chunks),
-        "filters": [{"id": f.number, "name": f.name, "values": list(f.values)} for f in found.filters],
-        **({} if found.storage is None else {"storage": found.storage}),
-        **({"sources": list(found.sources)} if found.sources else {}),
+        "type": spell(description.dtype),
+        "datatype": dict(description.dtype),
+        "layout": description.layout,
+        "chunks": None if description.chunks is None else list(description.chunks),
+        "filters": [{"id": f.number, "name": f.name, "values": list(f.values)} for f in description.filters],
+        **({} if description.storage is None else {"storage": description.storage}),
+        **({"sources": list(description.sources)} if description.sources else {}),
         **({"scales": scales} if scales else {}),
     }

@@ -201,13 +201,13 @@ class HDF5File:
 
     def sibling(self, path: str) -> HDF5File:
         """Return another file that links of this one lead to: one object for each path, closed together."""
-        found = self._family.get(path)
-        if found is None:
-            found = HDF5File(self.data.other(path, self.config.allow_external), self.config, self.shared)
-            found.data.look()  # a missing file is not kept, because links can name any number of them
-            found._family = self._family
-            found = self._family.setdefault(path, found)
-        return found
+        other = self._family.get(path)
+        if other is None:
+            other = HDF5File(self.data.other(path, self.config.allow_external), self.config, self.shared)
+            other.data.look()  # a missing file is not kept, because links can name any number of them
+            other._family = self._family
+            other = self._family.setdefault(path, other)
+        return other
 
     def forget_child(self) -> None:
         """Make the next question open the file again, because other files that belong to it have changed."""
@@ -222,9 +222,9 @@ class HDF5File:
 
     def kept(self, kind: type[T], make: Callable[[], T]) -> T:
         """Return another module's object for this file, made by `make`; the same object until `drop_kept`."""
-        found = self._kept.get(kind) or self._kept.setdefault(kind, make())
-        assert isinstance(found, kind)
-        return found
+        value = self._kept.get(kind) or self._kept.setdefault(kind, make())
+        assert isinstance(value, kind)
+        return value
 
     def drop_kept(self) -> None:
         """Forget all objects of `kept`. Called when the file is closed or has been idle for long."""

@@ -66,8 +66,8 @@ LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc
 @functools.cache
 def installed() -> tuple[str, ...]:
     """Return the folder of the `hdf5plugin` package if it is installed beside fsbridge. Nothing of it is imported."""
-    found = util.find_spec(table.HDF5PLUGIN.name)
-    folders = [] if found is None else found.submodule_search_locations or []
+    spec = util.find_spec(table.HDF5PLUGIN.name)
+    folders = [] if spec is None else spec.submodule_search_locations or []
     return tuple(path for path in (os.path.join(folder, "plugins") for folder in folders) if os.path.isdir(path))
 
 

@@ -71,9 +71,9 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
     If a member ends the child, the group is listed by names alone.
     """
     kept = file.shared.of(Pages).kept
-    found = kept.get(PageKey(file, file.current().stat.version, path, start))
-    if found is not None:
-        return found
+    kept_page = kept.get(PageKey(file, file.current().stat.version, path, start))
+    if kept_page is not None:
+        return kept_page
     question = {"op": "group", "path": list(path), "start": start}
     try:
         # The child sends at most half of these bytes of descriptions, and one description more.
@@ -103,12 +103,12 @@ def described(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | Non
     group, pages = PageKey(file, version, path, 0), file.shared.of(Pages)
     for begin in dict.fromkeys((pages.latest.get(group) or 0, 0)):
         start: int | None = begin
-        while start is not None and (found := pages.kept.get(group._replace(start=start))) is not None:
-            if name in found.members:
+        while start is not None and (kept_page := pages.kept.get(group._replace(start=start))) is not None:
+            if name in kept_page.members:
                 pages.latest.put(group, start)
-                description = found.descriptions.get(name)
-                return None if description is None else (description, found.stat)
-            start = found.following
+                description = kept_page.descriptions.get(name)
+                return None if description is None else (description, kept_page.stat)
+            start = kept_page.following
     return None
 
 
@@ -125,9 +125,9 @@ def _names(file: HDF5File, path: Path, start: int) -> Page:
 def attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:
     """Return the attributes of the group at `path`."""
     if file.current().stat.settled:  # otherwise the page would not be kept
-        found = page(file, path, 0).attributes
-        if found is not None:
-            return found
+        values = page(file, path, 0).attributes
+        if values is not None:
+            return values
     try:
         return answers.attributes(file.ask({"op": "attributes", "path": list(path)})[0])
     except ChildDied:
@@ -136,8 +136,8 @@ def attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:
 
 def description(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
     """Return the last listing's description of the member at `path`, or ask for it."""
-    found = described(file, path[:-1], path[-1])
-    return node(file, path) if found is None else (json.loads(found[0]), found[1])
+    member = described(file, path[:-1], path[-1])
+    return node(file, path) if member is None else (json.loads(member[0]), member[1])
 
 
 def node(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
@@ -157,21 +157,21 @@ def node(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
 def _one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
     """Return the attributes of an object, each asked for by itself."""
     names = answers.texts(file.ask({"op": "attribute_names", "path": list(path)})[0], "names")
-    found: dict[str, JSON] = {}
+    values: dict[str, JSON] = {}
     for number, name in enumerate(names):
         question = {"op": "attribute", "path": list(path), "number": number, "what": str(number)}
         try:
-            found[name] = file.ask(question)[0].get("value")
+            values[name] = file.ask(question)[0].get("value")
         except (ChildDied, CorruptData) as error:
-            found[name] = {"_ERROR": f"attribute cannot be read: {str(error)[:300]}"}
-    return found
+            values[name] = {"_ERROR": f"attribute cannot be read: {str(error)[:300]}"}
+    return values
 
 
 def address(file: HDF5File, path: Path) -> int:
     """Return the address of the group at `path` in the file."""
-    found = file.shared.of(Pages).kept.get(PageKey(file, file.current().stat.version, path, 0))
-    if found is not None and found.address is not None:
-        return found.address
+    first_page = file.shared.of(Pages).kept.get(PageKey(file, file.current().stat.version, path, 0))
+    if first_page is not None and first_page.address is not None:
+        return first_page.address
     # No group has this many members, so only the group itself is asked for.
     answer, _, _ = file.ask({"op": "names", "path": list(path), "start": 1 << 62})
     return answers.address(answer.get("address"))

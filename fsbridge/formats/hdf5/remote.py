@@ -147,7 +147,7 @@ class RemoteVersion:
     def _fetch(self, start: int, length: int, block: int = 0) -> bytes:
         """Return these bytes of this version, which must lie in it."""
         try:
-            data, found = self._file.store.read_range(self._file.key, start, length, block)
+            data, stat = self._file.store.read_range(self._file.key, start, length, block)
         except (NotFound, Stale):
             self._gone = True
             raise Stale(f"{self._file.name}: replaced or removed") from None
@@ -156,7 +156,7 @@ class RemoteVersion:
                 self._gone = True
                 raise Stale(f"{self._file.name}: replaced") from None
             raise Unreachable(f"{self._file.name}: the server sent fewer bytes than it says the file has") from None
-        if found.version != self._version:
+        if stat.version != self._version:
             self._gone = True
             raise Stale(f"{self._file.name}: replaced")
         return data
@@ -170,8 +170,8 @@ class RemoteVersion:
         return self._fetch(start, length, BLOCK if whole and start else 0)
 
     def _kept(self, start: int, length: int) -> bytes | None:
-        found = self._file.store.kept(self._file.key, start, length)
-        return found[0] if found is not None and found[1].version == self._version else None
+        kept_bytes = self._file.store.kept(self._file.key, start, length)
+        return kept_bytes[0] if kept_bytes is not None and kept_bytes[1].version == self._version else None
 
     # ---- what the child asks for
 
@@ -195,8 +195,8 @@ class RemoteVersion:
             return {}, _together(self._fetch, start, length, deadline)
         # At most 256 blocks in one question.
         numbers = _numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, 256)
-        found, requests = self._blocks.get(numbers, deadline)
-        return {"blocks": [number for number, _ in found], "requests": requests}, [b"".join(data for _, data in found)]
+        blocks, requests = self._blocks.get(numbers, deadline)
+        return {"blocks": [number for number, _ in blocks], "requests": requests}, [b"".join(data for _, data in blocks)]
 
 
 class _Others:
@@ -209,45 +209,45 @@ class _Others:
 
     def look(self, files: Sequence[RemoteFile]) -> list[tuple[str, int, int | None]]:
         """Return for each file its URL, a number for its current version, and its size; 0 and None if it is missing."""
-        found: list[tuple[str, int, int | None]] = []
+        looks: list[tuple[str, int, int | None]] = []
         for file, stat in zip(files, each(_stat_of, files, AT_ONCE), strict=True):
             if stat is None:
-                found.append((file.name, 0, None))
+                looks.append((file.name, 0, None))
                 continue
             with self._lock:
                 number, version = self._versions.get(file.name, (0, None))
                 if version is None or version.stat.version != stat.version or not version.unchanged:
                     number = next(self._numbers)
                     self._versions[file.name] = number, file.open(stat)
-            found.append((file.name, number, stat.size))
-        return found
+            looks.append((file.name, number, stat.size))
+        return looks
 
     def opened(self, place: Any) -> RemoteVersion:
         """Return the version that was looked at last. Raises CorruptData for a file that was never asked about."""
         with self._lock:
-            found = self._versions.get(place) if isinstance(place, str) else None
-        if found is None:
+            version = self._versions.get(place) if isinstance(place, str) else None
+        if version is None:
             raise CorruptData("the HDF5 process asks for bytes of a file that it has not looked up")
-        return found[1]
+        return version[1]
 
 
-def _names(found: Any) -> list[str]:
+def _names(names: Any) -> list[str]:
     """Return names of files that a child sent, checked."""
-    if not isinstance(found, list) or len(found) > MOST_FILES:
+    if not isinstance(names, list) or len(names) > MOST_FILES:
         raise CorruptData(f"the HDF5 process sent no list of at most {MOST_FILES} file names")
     # A name has at most 4096 bytes.
-    if any(not isinstance(name, str) or not name or "\0" in name or len(name) > 4096 for name in found):
+    if any(not isinstance(name, str) or not name or "\0" in name or len(name) > 4096 for name in names):
         raise CorruptData("the HDF5 process sent an impossible file name")
-    return found
+    return names
 
 
-def _numbers(found: Any, end: int, most: int) -> list[int]:
+def _numbers(numbers: Any, end: int, most: int) -> list[int]:
     """Return 1 to `most` numbers below `end` that a child sent, checked, because the child parses hostile files."""
-    if not isinstance(found, list) or not 0 < len(found) <= most:
+    if not isinstance(numbers, list) or not 0 < len(numbers) <= most:
         raise CorruptData(f"the HDF5 process sent no list of 1 to {most} numbers")
-    if any(type(number) is not int or not 0 <= number < end for number in found):
+    if any(type(number) is not int or not 0 <= number < end for number in numbers):
         raise CorruptData("the HDF5 process asks for a part that the file does not have")
-    return found
+    return numbers
 
 
 def _together(fetch: Callable[[int, int], bytes], start: int, length: int, deadline: Deadline) -> list[bytes]:

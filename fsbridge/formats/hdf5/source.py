@@ -152,8 +152,8 @@ class HDF5Group(Group):
             answer, stat = pages.description(self.file, (*self.path, name))
         except (AccessDenied, Unsupported) as error:
             raise error.at(self._place_of(name)) from None
-        if (found := error_of(answer)) is not None:
-            raise found.at(self._place_of(name))
+        if (problem := error_of(answer)) is not None:
+            raise problem.at(self._place_of(name))
         return self._node(name, answer, stat)
 
     @property
@@ -212,11 +212,11 @@ class HDF5Group(Group):
 
         Only a link to a file on the way here, which may lead back to an ancestor, is followed for a listing.
         """
-        found = None
+        node = None
         if self._external_path(member.target) in {ancestor.file for ancestor in lineage}:
             with suppress(FsbridgeError):
-                found = self._external(member.name, member.target)
-        return Child(member.name, mtime_ns, found.target if isinstance(found, Link) else None)
+                node = self._external(member.name, member.target)
+        return Child(member.name, mtime_ns, node.target if isinstance(node, Link) else None)
 
     def _soft_link(self, name: str, target: str) -> Link | None:
         """Return the target relative to this group, or None if no path in the mount can express it.
@@ -244,17 +244,17 @@ class HDF5Group(Group):
         try:
             file, path = self._followed(target)
             if path:
-                found = HDF5Group(file, path[:-1], len(path), lineage)._node_at(path[-1])
+                node = HDF5Group(file, path[:-1], len(path), lineage)._node_at(path[-1])
             else:
                 up = _up(lineage, Ancestor(file.path, pages.address(file, ())))
-                found = HDF5Group(file, (), 0, lineage) if up is None else Link(up)
+                node = HDF5Group(file, (), 0, lineage) if up is None else Link(up)
         except NotFound as error:
             raise CorruptData(f"{self._place_of(name)}: an external link to something that is not there: {error}") from None
         except FsbridgeError as error:
             raise error.at(f"{self._place_of(name)}: an external link") from None
-        if isinstance(found, Link) and self._external_path(target) not in {ancestor.file for ancestor in lineage}:
+        if isinstance(node, Link) and self._external_path(target) not in {ancestor.file for ancestor in lineage}:
             raise TooDeep(f"{self._place_of(name)}: external links lead back to an ancestor")  # it was not listed as a link
-        return found
+        return node
 
     def _node_at(self, name: str) -> HDF5Group | HDF5Array | Link:
         """Return the member `name` of a group that is not in the mount itself. The member has the group's ancestors."""
@@ -262,8 +262,8 @@ class HDF5Group(Group):
         if answer.get("kind") != "group":
             return self._node(name, answer, stat)
         up = _up(self._ancestors, Ancestor(self.file.path, answers.address(answer.get("address"))))
-        found = HDF5Group(self.file, (*self.path, name), self._above, self._ancestors)
-        return found if up is None else Link(up)
+        group = HDF5Group(self.file, (*self.path, name), self._above, self._ancestors)
+        return group if up is None else Link(up)
 
     def _followed(self, target: tuple[str, str]) -> tuple[HDF5File, tuple[str, ...]]:
         """Follow an external link over further links to a file and a path of hard links. Raises TooDeep for a circle."""
@@ -306,8 +306,8 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-def _up(lineage: Sequence[Ancestor], found: Ancestor) -> str | None:
-    """Return the relative path from the last group of `lineage` to the group `found` in it; None if it is not in it."""
-    if found.address is None or found not in lineage:
+def _up(lineage: Sequence[Ancestor], ancestor: Ancestor) -> str | None:
+    """Return the relative path from the last group of `lineage` to the group `ancestor` in it; None if it is not in it."""
+    if ancestor.address is None or ancestor not in lineage:
         return None
-    return "/".join([".."] * (len(lineage) - 1 - lineage.index(found))) or "."
+    return "/".join([".."] * (len(lineage) - 1 - lineage.index(ancestor))) or "."

@@ -124,16 +124,16 @@ class TableCache(SharedPart):
 
     def get(self, key: Hashable, load: Callable[[], ChunkTable]) -> ChunkTable:
         """Return the table of `key`, loaded by one caller while others with the same key wait."""
-        found = self._tables.get(key)
-        if found is not None:
-            return found
+        table = self._tables.get(key)
+        if table is not None:
+            return table
         asking.before_waiting()
         with self._loading.of(key):
-            found = self._tables.get(key)
-            if found is None:
-                found = load()
-                self._tables.put(key, found, found.nbytes)
-            return found
+            table = self._tables.get(key)
+            if table is None:
+                table = load()
+                self._tables.put(key, table, table.nbytes)
+            return table
 
 
 def _product(counts: Sequence[int]) -> int:

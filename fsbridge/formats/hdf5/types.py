@@ -126,10 +126,10 @@ def numpy_type(described: Described) -> np.dtype[Any]:
     size = described["size"]
     if type(size) is not int or not 1 <= size <= dtypes.MAX_ITEMSIZE:
         raise CorruptData(f"a datatype cannot have {size} bytes")
-    found = _numpy_type(described, described["class"], size)
-    if found is not None and found.itemsize != size:
+    dtype = _numpy_type(described, described["class"], size)
+    if dtype is not None and dtype.itemsize != size:
         raise CorruptData(f"datatype {spell(described)} cannot have {size} bytes")
-    return found if found is not None else np.dtype(f"V{size}")
+    return dtype if dtype is not None else np.dtype(f"V{size}")
 
 
 def _numpy_type(described: Described, name: str, size: int) -> np.dtype[Any] | None:
@@ -173,7 +173,7 @@ def _possible(dims: tuple[Any, ...]) -> bool:
 
 def _compound(fields: list[Any], size: int) -> np.dtype[Any] | None:
     """Return fields in the order of their offsets, with gaps between them as raw bytes."""
-    found: list[tuple[str, np.dtype[Any]]] = []
+    elements: list[tuple[str, np.dtype[Any]]] = []
     taken = {_clean(name) for name, _, _ in fields}
     position = gaps = 0
 
@@ -183,7 +183,7 @@ def _compound(fields: list[Any], size: int) -> np.dtype[Any] | None:
             while f"_gap{gaps}" in taken:
                 gaps += 1
             taken.add(f"_gap{gaps}")
-            found.append((f"_gap{gaps}", np.dtype(f"V{until - position}")))
+            elements.append((f"_gap{gaps}", np.dtype(f"V{until - position}")))
             position = until
 
     for name, offset, described in sorted(fields, key=lambda field: int(field[1])):
@@ -191,13 +191,13 @@ def _compound(fields: list[Any], size: int) -> np.dtype[Any] | None:
         element = numpy_type(described)
         if offset != position or offset + element.itemsize > size:
             raise CorruptData(f"field {name!r} of a compound overlaps another or its end")
-        found.append((_clean(name), element))
+        elements.append((_clean(name), element))
         position += element.itemsize
     gap(size)
-    names = [name for name, _ in found]
+    names = [name for name, _ in elements]
     if len(set(names)) != len(names) or "" in names:
         return None  # shown as raw bytes, because numpy and Zarr tell fields apart by name
-    return np.dtype(found)
+    return np.dtype(elements)
 
 
 def _clean(name: str) -> str:

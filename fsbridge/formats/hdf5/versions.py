@@ -133,13 +133,13 @@ class LocalDataFile:
         return translated(self.name, partial(_look, self.name, self._check))
 
     def open(self, seen: Stat) -> FileVersion:
-        found = FileVersion(self.name, self._open_path)
+        version = FileVersion(self.name, self._open_path)
         if self._within is not None:
-            path = os.readlink(f"/proc/self/fd/{found.fd}")  # links may have been switched since they were looked at
+            path = os.readlink(f"/proc/self/fd/{version.fd}")  # links may have been switched since they were looked at
             if not self.is_within(path, self._within):
                 raise AccessDenied(f"{self.name}: leads to {path}: {self.permission(path)}")
-        self._near = descriptors.is_local(found.fd)
-        return found
+        self._near = descriptors.is_local(version.fd)
+        return version
 
     def beside(self, name: str) -> str:
         tried = file_search.places(file_search.folders(self.name), name)
@@ -168,11 +168,11 @@ class FileVersion:
         self.name = path
         self.fd = -1
         self.fd = translated(path, lambda: open_path(path, OPEN))
-        found = os.fstat(self.fd)
-        if not S_ISREG(found.st_mode):
+        status = os.fstat(self.fd)
+        if not S_ISREG(status.st_mode):
             raise IsADirectory(f"{path}: not a file")
-        self.stat = stat_of(found)
-        self.identity = (found.st_dev, found.st_ino)
+        self.stat = stat_of(status)
+        self.identity = (status.st_dev, status.st_ino)
 
     def __del__(self) -> None:
         if self.fd >= 0:

@@ -66,7 +66,7 @@ class Hops:
 
 def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
     """Return a group's links by name. Entries that are malformed or lead out by `..` are left out."""
-    found: dict[str, LinkRecord] = {}
+    records: dict[str, LinkRecord] = {}
     for attribute in LINKS:
         entries = attributes.get(attribute)
         for entry in entries if isinstance(entries, list) else ():
@@ -79,8 +79,8 @@ def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
                 continue
             if not {".", ".."} & set(path.split("/")):
                 parts = (part for part in path.split("/") if part)
-                found.setdefault(name, LinkRecord("/".join(parts), source))
-    return found
+                records.setdefault(name, LinkRecord("/".join(parts), source))
+    return records
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ class HdmfGroup(KeyedGroup):
 
     def native(self) -> Mapping[str, JSON]:
         """Return the documents, and under `external links` the links that lead to other files."""
-        found = KeyedGroup.native(self)
+        documents = KeyedGroup.native(self)
         outside = {name: entry._asdict() for name, entry in self._links().items() if not self._is_here(entry)}
-        return {**found, "external links": outside} if outside else found
+        return {**documents, "external links": outside} if outside else documents
 
     def listing(self, others: Callable[[OtherFile], object]) -> Iterator[Child]:
         """Yield directories, then links. A directory hides a link of its name. Damaged attributes hide only links."""

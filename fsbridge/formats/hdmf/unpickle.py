@@ -180,9 +180,9 @@ def _run(stream: io.BytesIO) -> Any:
             raise Unsupported(f"pickle opcode {code!r}")
         action, pushes = known
         opcode, argument, _ = next(steps)
-        found = action(machine, argument)
+        result = action(machine, argument)
         if pushes:
-            machine.stack.append(found)
+            machine.stack.append(result)
         elif opcode.name == "STOP":
             break
     else:

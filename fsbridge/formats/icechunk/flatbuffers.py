@@ -57,57 +57,57 @@ class Table(NamedTuple):
 
     def u8(self, field: int) -> int:
         """Return an unsigned byte. 0 is the default of all numbers."""
-        found = self.at(field)
-        return 0 if found is None else self.data[_inside(self.data, found, 1)]
+        position = self.at(field)
+        return 0 if position is None else self.data[_inside(self.data, position, 1)]
 
     def u32(self, field: int) -> int:
         """Return an unsigned number of four bytes."""
-        found = self.at(field)
-        return 0 if found is None else _number(self.data, found, _U32)
+        position = self.at(field)
+        return 0 if position is None else _number(self.data, position, _U32)
 
     def i32(self, field: int) -> int:
         """Return a signed number of four bytes."""
-        found = self.at(field)
-        return 0 if found is None else _number(self.data, found, _I32)
+        position = self.at(field)
+        return 0 if position is None else _number(self.data, position, _I32)
 
     def u64(self, field: int) -> int:
         """Return an unsigned number of eight bytes."""
-        found = self.at(field)
-        return 0 if found is None else _number(self.data, found, _U64)
+        position = self.at(field)
+        return 0 if position is None else _number(self.data, position, _U64)
 
     def struct(self, field: int, size: int) -> bytes | None:
         """Return `size` bytes that are in the table itself."""
-        found = self.at(field)
-        if found is None:
+        position = self.at(field)
+        if position is None:
             return None
-        _inside(self.data, found, size)
-        return bytes(self.data[found : found + size])
+        _inside(self.data, position, size)
+        return bytes(self.data[position : position + size])
 
     def table(self, field: int) -> Table | None:
         """Return the table that the field refers to."""
-        found = self.at(field)
-        return None if found is None else Table(self.data, found + _number(self.data, found, _U32))
+        position = self.at(field)
+        return None if position is None else Table(self.data, position + _number(self.data, position, _U32))
 
     def span(self, field: int, width: int = 1) -> tuple[int, int] | None:
         """Return where a vector's first element is, and how many elements of `width` bytes there are."""
-        found = self.at(field)
-        if found is None:
+        position = self.at(field)
+        if position is None:
             return None
-        start = found + _number(self.data, found, _U32)
+        start = position + _number(self.data, position, _U32)
         count = _number(self.data, start, _U32)
         _inside(self.data, start + 4, count * width)
         return start + 4, count
 
     def blob(self, field: int) -> bytes | None:
         """Return a vector of bytes."""
-        found = self.span(field)
-        return None if found is None else bytes(self.data[found[0] : found[0] + found[1]])
+        span = self.span(field)
+        return None if span is None else bytes(self.data[span[0] : span[0] + span[1]])
 
     def text(self, field: int) -> str | None:
         """Return a string."""
-        found = self.blob(field)
+        raw = self.blob(field)
         try:
-            return None if found is None else found.decode()
+            return None if raw is None else raw.decode()
         except UnicodeDecodeError:
             raise CorruptData("a string that is not UTF-8") from None
 
@@ -166,10 +166,10 @@ class TableColumns(NamedTuple):
         starts += _gather(self.data, starts, "<u4")
         if (_gather(self.data, starts, "<u4") != length).any():
             raise CorruptData(f"a vector does not have {length} elements")
-        found = np.empty((len(starts), length), np.uint32)
+        vectors = np.empty((len(starts), length), np.uint32)
         for number in range(length):
-            found[:, number] = _gather(self.data, starts + 4 * (number + 1), "<u4")
-        return found
+            vectors[:, number] = _gather(self.data, starts + 4 * (number + 1), "<u4")
+        return vectors
 
 
 def _inside(data: memoryview, position: int, size: int) -> int:
@@ -179,8 +179,8 @@ def _inside(data: memoryview, position: int, size: int) -> int:
 
 
 def _number(data: memoryview, position: int, form: struct.Struct) -> int:
-    found: int = form.unpack_from(data, _inside(data, position, form.size))[0]
-    return found
+    number: int = form.unpack_from(data, _inside(data, position, form.size))[0]
+    return number
 
 
 def _gather(data: npt.NDArray[np.uint8], positions: Positions, dtype: str) -> Positions:
@@ -189,10 +189,10 @@ def _gather(data: npt.NDArray[np.uint8], positions: Positions, dtype: str) -> Po
     if len(positions) and (positions.min() < 0 or positions.max() + width > len(data)):
         raise CorruptData(f"a reference leads beyond the {len(data)} bytes")
     if (positions % width).any():  # FlatBuffers are usually aligned, but need not be
-        found = data[positions[:, None] + np.arange(width)].view(dtype).reshape(len(positions))
+        stored = data[positions[:, None] + np.arange(width)].view(dtype).reshape(len(positions))
     else:
-        found = data[: len(data) // width * width].view(dtype)[positions // width]
-    numbers: Positions = found.astype(np.int64)
+        stored = data[: len(data) // width * width].view(dtype)[positions // width]
+    numbers: Positions = stored.astype(np.int64)
     return numbers
 
 
@@ -282,8 +282,8 @@ class _Reader:
             return int.from_bytes(self._bytes(position, width), "little", signed=kind == _INT)
         if width not in _FLOATS:
             raise CorruptData("a FlexBuffer's float of one byte")
-        found: float = struct.unpack(_FLOATS[width], self._bytes(position, width))[0]
-        return found if math.isfinite(found) else None
+        number: float = struct.unpack(_FLOATS[width], self._bytes(position, width))[0]
+        return number if math.isfinite(number) else None
 
     def _key(self, target: int) -> str:
         self._bytes(target, 1)

@@ -100,8 +100,8 @@ class ManifestTable:
 
     def coordinates(self, low: int, high: int, axis: int) -> npt.NDArray[np.uint32]:
         """Return the different coordinates along `axis` of the chunks [low, high), sorted."""
-        found = self.keys[low:high].view(">u4")[axis :: self.rank]
-        return np.unique(found).astype(np.uint32)
+        coordinates = self.keys[low:high].view(">u4")[axis :: self.rank]
+        return np.unique(coordinates).astype(np.uint32)
 
     def chunk(self, number: int) -> Chunk:
         """Return where a chunk is. Raises CorruptData."""
@@ -147,11 +147,11 @@ class Manifest:
     def table(self, node: bytes, rank: int) -> ManifestTable:
         """Return the chunks of the array `node` of that rank. Raises CorruptData for anything malformed."""
         with self._lock:
-            found = self._tables.get((node, rank))
-            if found is None:
-                found = self._tables[node, rank] = self._parse(node, rank)
-                self.nbytes += found.keys.nbytes + found.rows.nbytes
-            return found
+            table = self._tables.get((node, rank))
+            if table is None:
+                table = self._tables[node, rank] = self._parse(node, rank)
+                self.nbytes += table.keys.nbytes + table.rows.nbytes
+            return table
 
     def _parse(self, node: bytes, rank: int) -> ManifestTable:
         array = next((array for array in self._root.vector(1) if array.struct(0, NODE_ID_BYTES) == node), None)
@@ -270,10 +270,10 @@ class VirtualObjects:
             return known
         made = make()
         with self._lock:
-            found = self._stores.setdefault(name, made)
-        if found is not made:
+            store = self._stores.setdefault(name, made)
+        if store is not made:
             made.close()
-        return found
+        return store
 
     def _reached(self, location: Location) -> Store:
         """Open the store at `location`. The options for endpoint and region apply only to the repository's kind of store."""

@@ -57,9 +57,9 @@ def parse_id(text: str, size: int = ID_BYTES) -> bytes:
         number = 0
         for letter in text:
             number = number << 5 | _DIGITS[letter]
-        found = (number >> 5 * length - 8 * size).to_bytes(size)
-        if spell(found) == text:
-            return found
+        identifier = (number >> 5 * length - 8 * size).to_bytes(size)
+        if spell(identifier) == text:
+            return identifier
     raise NotFound(f"{text!r} is not an identifier")
 
 
@@ -92,11 +92,11 @@ def unwrap(data: Stored, kind: Kind, limit: int) -> Payload:
     """
     if len(data) < HEADER_BYTES or data[: len(MAGIC)] != MAGIC:
         raise CorruptData("not a metadata file of Icechunk")
-    version, found, compression = data[HEADER_BYTES - 3 : HEADER_BYTES]
+    version, file_kind, compression = data[HEADER_BYTES - 3 : HEADER_BYTES]
     if version not in VERSIONS:
         raise Unsupported(f"written by version {version} of Icechunk's specification; fsbridge knows 1 and 2")
-    if found != KINDS[kind]:
-        raise CorruptData(f"a file of type {found}, not a {kind}")
+    if file_kind != KINDS[kind]:
+        raise CorruptData(f"a file of type {file_kind}, not a {kind}")
     payload = memoryview(data)[HEADER_BYTES:]
     if compression == 0:
         return Payload(payload, version)
@@ -153,11 +153,11 @@ class History(Mapping[str, Commit]):
         stored = self._repo.blob(9)
         config = flatbuffers.loads(stored) if stored else None
         named = config.get("virtual_chunk_containers") if isinstance(config, dict) else None
-        found = {}
+        prefixes = {}
         for container in named.values() if isinstance(named, dict) else ():
             if isinstance(container, dict):
-                found[str(container.get("name"))] = str(container.get("url_prefix"))
-        return found
+                prefixes[str(container.get("name"))] = str(container.get("url_prefix"))
+        return prefixes
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -268,13 +268,13 @@ class Snapshot:
 
     def manifests(self, key: Key) -> Manifests:
         """Return the manifests of the array at `key`."""
-        found = self._manifests.get(key)
-        if found is None:
+        manifests = self._manifests.get(key)
+        if manifests is None:
             node = self.node(key)
             assert node is not None
             assert node.data is not None
-            found = self._manifests[key] = _parse_manifests(node.data)
-        return found
+            manifests = self._manifests[key] = _parse_manifests(node.data)
+        return manifests
 
 
 def _parse_manifests(array: Table) -> Manifests:
@@ -290,10 +290,10 @@ def _parse_manifests(array: Table) -> Manifests:
 
 def table_id(table: Table, field: int) -> str:
     """Return the identifier in a field. Raises CorruptData if there is none."""
-    found = table.struct(field, ID_BYTES)
-    if found is None:
+    identifier = table.struct(field, ID_BYTES)
+    if identifier is None:
         raise CorruptData("a reference without an identifier")
-    return spell(found)
+    return spell(identifier)
 
 
 def _metadata(table: Table, field: int, version: int) -> dict[str, JSON]:
@@ -301,24 +301,24 @@ def _metadata(table: Table, field: int, version: int) -> dict[str, JSON]:
 
     MessagePack in version 1, FlexBuffers in version 2. A damaged one becomes its error.
     """
-    found: dict[str, JSON] = {}
+    attributes: dict[str, JSON] = {}
     for item in table.vector(field):
         name, value = item.text(0), item.blob(1)
         if name is None or value is None:
             raise CorruptData("metadata of a commit without name or value")
         try:
-            found[name] = flatbuffers.loads(value) if version > 1 else _unpacked(value)
+            attributes[name] = flatbuffers.loads(value) if version > 1 else _unpacked(value)
         except FsbridgeError as error:
-            found[name] = f"unreadable: {error}"
-    return found
+            attributes[name] = f"unreadable: {error}"
+    return attributes
 
 
 def _unpacked(value: bytes) -> JSON:
     import msgpack
 
     try:
-        found = msgpack.unpackb(value, strict_map_key=True, max_array_len=10_000, max_map_len=10_000)
-        json.dumps(found, allow_nan=False)
+        unpacked = msgpack.unpackb(value, strict_map_key=True, max_array_len=10_000, max_map_len=10_000)
+        json.dumps(unpacked, allow_nan=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise CorruptData(f"not a JSON value in MessagePack ({type(error).__name__})") from None
-    return found
+    return unpacked

@@ -127,14 +127,14 @@ class Repository:
 
     def _named(self, name: str, prefix: str, kind: str) -> str:
         if self.version > 1:
-            found = (self.history().branches if prefix == BRANCH else self.history().tags).get(name)
-            if found is None:
+            snapshot = (self.history().branches if prefix == BRANCH else self.history().tags).get(name)
+            if snapshot is None:
                 raise NotFound(f"{self.place('repo')}: no {kind} {name!r}")
-            return found
+            return snapshot
         for file in dict.fromkeys((ref_file(name), name)) if "/" not in name else ():
-            found = self._ref(f"{prefix}{file}")
-            if found is not None:
-                return found
+            snapshot = self._ref(f"{prefix}{file}")
+            if snapshot is not None:
+                return snapshot
         raise NotFound(f"{self.place('refs')}: no {kind} {name!r}")
 
     def history(self) -> History:
@@ -148,16 +148,16 @@ class Repository:
         if known is not None and stat.version is not None and known[0] == stat.version and stat.settled:
             return known[1]
         data, stat = self._stored("repo", key)
-        found = self._parsed("repo", lambda: History(unwrap(data, "repository", self._most_bytes)))
-        self._history = stat.version, found
-        return found
+        history = self._parsed("repo", lambda: History(unwrap(data, "repository", self._most_bytes)))
+        self._history = stat.version, history
+        return history
 
     def _refs(self, prefix: str) -> Iterator[tuple[str, str]]:
         for member in self.store.list(self.key / "refs"):
             if (member.is_dir or member.hidden) and member.name.startswith(prefix):
-                found = self._ref(member.name)
-                if found is not None:
-                    yield ref_name(member.name[len(prefix) :]), found
+                snapshot = self._ref(member.name)
+                if snapshot is not None:
+                    yield ref_name(member.name[len(prefix) :]), snapshot
 
     def _ref(self, name: str) -> str | None:
         """Return the snapshot of a ref in version 1, or None if there is no such ref or its tag was deleted."""
@@ -173,10 +173,10 @@ class Repository:
         except NotFound:
             return None
         place = self.place(f"refs/{name}/ref.json")
-        found = Fields(parse_object(bytes(data), place, self._limits), place).string("snapshot")
-        self._parsed(f"refs/{name}/ref.json", lambda: _checked(found))
-        self._refs_known.put(name, (stat.version, found))
-        return found
+        snapshot = Fields(parse_object(bytes(data), place, self._limits), place).string("snapshot")
+        self._parsed(f"refs/{name}/ref.json", lambda: _checked(snapshot))
+        self._refs_known.put(name, (stat.version, snapshot))
+        return snapshot
 
     def _there(self, key: Key) -> bool:
         try:
@@ -197,27 +197,27 @@ class Repository:
 
     def commit(self, id: str) -> Commit:
         """Return a commit that a ref or another commit names."""
-        found = self.history().get(id) if self.version > 1 else None
-        return self.snapshot(id).commit if found is None else found
+        commit = self.history().get(id) if self.version > 1 else None
+        return self.snapshot(id).commit if commit is None else commit
 
     def commits(self) -> Mapping[str, Commit]:
         """Return the ancestry of all refs. Raises TooLarge for more than are listed."""
         if self.version > 1:
-            found: Mapping[str, Commit] = self.history()
+            commits: Mapping[str, Commit] = self.history()
         else:
-            found = self._ancestry()
-        if len(found) > MAX_COMMITS:
+            commits = self._ancestry()
+        if len(commits) > MAX_COMMITS:
             raise TooLarge(f"{self.place()}: more than {MAX_COMMITS} commits are not listed; each opens by its name")
-        return found
+        return commits
 
     def _ancestry(self) -> Mapping[str, Commit]:
         """Read the ancestry of all refs. A commit that cannot be read appears with its error and hides no other."""
-        found: dict[str, Commit] = {}
+        commits: dict[str, Commit] = {}
         listed = self._listed_snapshots()
         for first in (*self.branches().values(), *self.tags().values()):
             above: str | None = None
             id: str | None = first
-            while id is not None and id not in found and len(found) <= MAX_COMMITS:
+            while id is not None and id not in commits and len(commits) <= MAX_COMMITS:
                 try:
                     commit = self._commit_now(id, listed)
                 except CorruptData as error:
@@ -225,9 +225,9 @@ class Repository:
                         above, id = None, parent  # only once, because a store could return another parent each time
                         continue
                     commit = Commit(id, None, 0, "", {"_ERROR": str(error)})
-                found[id] = commit
+                commits[id] = commit
                 above, id = id, commit.parent
-        return found
+        return commits
 
     def _listed_snapshots(self) -> Mapping[str, Hashable]:
         """Return the versions of all snapshots, None for an unsettled one; nothing if the store cannot list."""
@@ -284,8 +284,8 @@ class Repository:
         return self._once(("snapshots", id), lambda: self._snapshots.get(id), lambda: self._read_snapshot(id))
 
     def _read_snapshot(self, id: str) -> Snapshot:
-        found = self._file("snapshots", id, "snapshot", Snapshot)
-        return self._snapshots.put(id, found, found.nbytes)
+        snapshot = self._file("snapshots", id, "snapshot", Snapshot)
+        return self._snapshots.put(id, snapshot, snapshot.nbytes)
 
     def known_snapshot(self, id: str) -> Snapshot | None:
         """Return a snapshot if it is in memory."""
@@ -297,27 +297,27 @@ class Repository:
 
     def table(self, manifest: str, node: SnapshotNode, rank: int) -> ManifestTable:
         """Return the chunks of an array in one of its manifests."""
-        found = self._once(
+        parsed_manifest = self._once(
             ("manifests", manifest), lambda: self._manifests.get(manifest), lambda: self._read_manifest(manifest)
         )
-        before = found.nbytes
-        table = self._parsed(f"manifests/{manifest}", lambda: found.table(node.id, rank))
-        if found.nbytes != before:
-            self._manifests.put(manifest, found, found.nbytes)
+        before = parsed_manifest.nbytes
+        table = self._parsed(f"manifests/{manifest}", lambda: parsed_manifest.table(node.id, rank))
+        if parsed_manifest.nbytes != before:
+            self._manifests.put(manifest, parsed_manifest, parsed_manifest.nbytes)
         return table
 
     def _read_manifest(self, id: str) -> Manifest:
-        found = self._file("manifests", id, "manifest", Manifest)
-        return self._manifests.put(id, found, found.nbytes)
+        manifest = self._file("manifests", id, "manifest", Manifest)
+        return self._manifests.put(id, manifest, manifest.nbytes)
 
     def _once(self, file: tuple[str, str], known: Callable[[], T | None], read: Callable[[], T]) -> T:
         """Return what is `known`, else what one caller has `read` while others that want the same file wait."""
-        found = known()
-        if found is not None:
-            return found
+        contents = known()
+        if contents is not None:
+            return contents
         with self._reading.of(file):
-            found = known()
-            return read() if found is None else found
+            contents = known()
+            return read() if contents is None else contents
 
     def _file(self, folder: str, id: str, kind: Kind, parse: Callable[[Payload, str], T]) -> T:
         """Read a file and parse it while no other is parsed.

@@ -219,18 +219,18 @@ class SnapshotStore(Store):
         depth = len(below.prefix)
         if depth >= self._rank(snapshot, below):
             raise self._absent(key)
-        found = [table.coordinates(low, high, depth) for table, low, high in self._tables(snapshot, below)]
-        if not found and below.prefix:
+        coordinates = [table.coordinates(low, high, depth) for table, low, high in self._tables(snapshot, below)]
+        if not coordinates and below.prefix:
             raise self._absent(key)
-        return np.unique(np.concatenate([np.empty(0, np.uint32), *found]))
+        return np.unique(np.concatenate([np.empty(0, np.uint32), *coordinates]))
 
     def _chunk(self, snapshot: Snapshot, key: Key, below: _Below) -> Chunk:
-        found = [(table, low) for table, low, _ in self._tables(snapshot, below)]
-        if not found:
+        places = [(table, low) for table, low, _ in self._tables(snapshot, below)]
+        if not places:
             raise self._absent(key)
-        if len(found) > 1:
+        if len(places) > 1:
             raise CorruptData(f"{self.describe(key)}: two manifests have this chunk")
-        ((table, number),) = found
+        ((table, number),) = places
         try:
             return table.chunk(number)
         except FsbridgeError as error:
@@ -287,10 +287,10 @@ class SnapshotStore(Store):
         Icechunk knows chunks by coordinates, so they would all seem to be absent.
         """
         try:
-            found = json.loads(node.document).get("chunk_key_encoding")
+            encoding = json.loads(node.document).get("chunk_key_encoding")
         except (ValueError, AttributeError, RecursionError):
             return  # the parser reports what is wrong
-        name = found.get("name") if isinstance(found, dict) else found
-        configuration = found.get("configuration", {}) if isinstance(found, dict) else {}
+        name = encoding.get("name") if isinstance(encoding, dict) else encoding
+        configuration = encoding.get("configuration", {}) if isinstance(encoding, dict) else {}
         if name != "default" or not isinstance(configuration, dict) or configuration.get("separator", "/") != "/":
-            raise Unsupported(f"{self.describe(key)}: chunk keys in Icechunk are spelled c/0/1, not as {found!r} says")
+            raise Unsupported(f"{self.describe(key)}: chunk keys in Icechunk are spelled c/0/1, not as {encoding!r} says")

@@ -101,9 +101,9 @@ class NestedChunkFiles(ChunkFiles):
                 if entry.is_dir:
                     if next(budget, None) is None:
                         return None
-                    found = self._first(key / entry.name, (*prefix, coordinate), budget)
-                    if found is not None:
-                        return found
+                    index = self._first(key / entry.name, (*prefix, coordinate), budget)
+                    if index is not None:
+                        return index
         except NotFound:
             pass
         return None
@@ -273,10 +273,10 @@ class FlatChunkFiles(ChunkFiles):
         parts = self.keys.separator.join(names).split(self.keys.separator)
         columns = len(parts) // len(names)
         numbered = range(columns - len(self.counts), columns)
-        found = [np.array(list(map(int, parts[column::columns])), np.uint64) for column in numbered]
+        coordinates_by_axis = [np.array(list(map(int, parts[column::columns])), np.uint64) for column in numbered]
         inside = np.ones(len(names), bool)
         linear = np.zeros(len(names), np.uint64)
-        for coordinates, count, stride in zip(found, self.counts, self._strides[1:], strict=True):
+        for coordinates, count, stride in zip(coordinates_by_axis, self.counts, self._strides[1:], strict=True):
             inside &= coordinates < np.uint64(count)
             linear += coordinates * np.uint64(stride)  # wraps around only for names outside the grid
         return linear[inside]

@@ -63,10 +63,10 @@ class KeyedChunks(Chunks):
 
     def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
         """Return the chunk with its stored object held open, unless that does not pay in the store."""
-        found = self.files.opened(index)
-        if found is None:
+        chunk = self.files.opened(index)
+        if chunk is None:
             return super().open(index)
-        info, held = found
+        info, held = chunk
         return OpenChunk(info, partial(self._read_held, index, held), held)
 
     def _read_held(self, index: Index, held: OpenedObject, out: memoryview) -> None:

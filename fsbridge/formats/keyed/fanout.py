@@ -27,21 +27,21 @@ class FanoutChunkFiles(ChunkFiles):
         return self._directory_ns(directory)
 
     def _scan(self, prefix: Index) -> Iterator[Pairs]:
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         for coordinate, directory in self._coordinates(self._below(prefix) / f"d{len(prefix)}", 0, len(prefix)):
             last = len(prefix) == len(self.counts) - 1
             mtime_ns = self.store.stat(directory / "c").mtime_ns if last else self._directory_ns(directory)
-            found.append((coordinate, mtime_ns))
-        found.sort()
-        for start in range(0, len(found), BATCH_ENTRIES):
-            yield found[start : start + BATCH_ENTRIES]
+            pairs.append((coordinate, mtime_ns))
+        pairs.sort()
+        for start in range(0, len(pairs), BATCH_ENTRIES):
+            yield pairs[start : start + BATCH_ENTRIES]
 
     def _count(self) -> int:
         def count(directory: Key, depth: int) -> int:
             if depth == len(self.counts):
                 return 1
-            found = self._coordinates(directory / f"d{depth}", 0, depth)
-            return sum(count(below, depth + 1) for _, below in found)
+            directories = self._coordinates(directory / f"d{depth}", 0, depth)
+            return sum(count(below, depth + 1) for _, below in directories)
 
         return count(self.directory, 0)
 

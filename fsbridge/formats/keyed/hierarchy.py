@@ -164,10 +164,10 @@ class KeyedGroup(Group):
         store = self.hierarchy.keyed.store
         yield from store.left_out(self.key)
         if store.listable:
-            found = [entry.name for entry in store.list(self.key) if not entry.is_dir and is_chunk_name(entry.name)]
-            if found:
-                place = store.describe(self.key / min(found))
-                yield f"{place}: {len(found)} files that are named like chunks, and no document of an array beside them"
+            strays = [entry.name for entry in store.list(self.key) if not entry.is_dir and is_chunk_name(entry.name)]
+            if strays:
+                place = store.describe(self.key / min(strays))
+                yield f"{place}: {len(strays)} files that are named like chunks, and no document of an array beside them"
 
     def children(self) -> Iterator[Child]:
         return self.listing(_ignore)

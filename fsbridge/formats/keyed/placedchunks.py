@@ -89,8 +89,8 @@ class ChunkKeys(NamedTuple):
         names = name.removeprefix(start).split(self.separator)
         if not name.startswith(start) or len(names) != len(counts):
             return None
-        found = tuple(map(parse_coordinate, names, counts))
-        return None if None in found else cast(Index, found)
+        index = tuple(map(parse_coordinate, names, counts))
+        return None if None in index else cast(Index, index)
 
     def _decode_digits(self, name: str, counts: Sequence[int]) -> Index | None:
         """Implement `decode` for digits: whatever they say must be spelled as `encode` does."""
@@ -164,10 +164,10 @@ class ChunkFiles(ABC):
         """Return the chunk with its object held open; None in a store where that does not pay."""
         key = self.key(index)
         try:
-            found = self.store.opened(key)
+            opened_object = self.store.opened(key)
         except IsADirectory:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk") from None
-        return None if found is None else (_info(found.stat), found)
+        return None if opened_object is None else (_info(opened_object.stat), opened_object)
 
     def find_all(self, indices: Sequence[Index]) -> dict[Index, ChunkInfo | None]:
         """See `model.Chunks.find_all`."""
@@ -177,14 +177,14 @@ class ChunkFiles(ABC):
         for index in indices:
             directory, _, name = self.key(index).rpartition("/")
             wanted.setdefault(directory, {})[name] = index
-        found: dict[Index, ChunkInfo | None] = {}
+        infos: dict[Index, ChunkInfo | None] = {}
         for directory, names in wanted.items():
             if len(names) < LEAST_NAMES:
                 continue
             with suppress(FsbridgeError, OSError):  # looking up each chunk reports the error
                 for name, stat in self.store.stats(Key(directory), names).items():
-                    found[names[name]] = None if stat is None else _info(stat)
-        return found
+                    infos[names[name]] = None if stat is None else _info(stat)
+        return infos
 
     def listed_sizes(self, indices: Sequence[Index]) -> dict[Index, int]:
         """See `model.Chunks.listed_sizes`."""
@@ -192,8 +192,8 @@ class ChunkFiles(ABC):
         for index in indices:
             key = self.key(index)
             wanted.setdefault(key.parent, {})[key.name] = index
-        found = {place: self.store.listed_sizes(place, names) for place, names in wanted.items()}
-        return {names[name]: size for place, names in wanted.items() for name, size in found[place].items()}
+        sizes = {place: self.store.listed_sizes(place, names) for place, names in wanted.items()}
+        return {names[name]: size for place, names in wanted.items() for name, size in sizes[place].items()}
 
     def removed_ns(self, indices: Collection[Index]) -> int:
         if self.store.prefixes:
@@ -282,8 +282,8 @@ class ChunkFiles(ABC):
 
     def _dated(self, directory: Key, start: str, coordinates: list[int], end: str = "") -> Pairs:
         """Return the present mtimes of the members `<start><coordinate><end>` of `directory`; missing ones are left out."""
-        found = self.store.mtimes(directory, [f"{start}{coordinate}{end}" for coordinate in coordinates])
-        return [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
+        times = self.store.mtimes(directory, [f"{start}{coordinate}{end}" for coordinate in coordinates])
+        return [(number, mtime_ns) for number, mtime_ns in zip(coordinates, times, strict=True) if mtime_ns is not None]
 
     def _cuts(self, keys: ChunkKeys, counts: Sequence[int]) -> list[str]:
         """Return `keys.spread` to split the listing of a remote store into parallel requests; empty for other stores."""
@@ -340,10 +340,10 @@ class UnlistedChunks:
 
     def scan(self, prefix: Index) -> Iterator[Pairs]:
         """Yield the coordinates that follow `prefix` in stored chunks, with mtimes."""
-        found: dict[int, int] = {}
+        times: dict[int, int] = {}
         for index, mtime_ns in self.stored(prefix).items():
-            found.setdefault(index[len(prefix)], mtime_ns)
-        yield sorted(found.items())
+            times.setdefault(index[len(prefix)], mtime_ns)
+        yield sorted(times.items())
 
     def stored(self, prefix: Index = ()) -> Mapping[Index, int]:
         """Return the stored chunks below `prefix` with mtimes in ns: what the store remembers of each may be of a listing.

@@ -41,17 +41,17 @@ class Encoded:
 
     def decode_range(self, start: int, stop: int) -> bytes | None:
         """Return the decoded bytes [start, stop), or None if `chain` cannot. Raises errors of `read` and the decoder."""
-        found = self._placed(lambda: self.chain.decode_range(self.read, self.stored, self.size, start, stop))
-        return None if found is None else bytes(found)
+        decoded = self._placed(lambda: self.chain.decode_range(self.read, self.stored, self.size, start, stop))
+        return None if decoded is None else bytes(decoded)
 
     def decode_into(self, start: int, out: memoryview) -> None:
         """Fill `out` with decoded bytes from `start` on. Raises CorruptData if there are fewer."""
-        found = self._placed(
+        decoded = self._placed(
             lambda: self.chain.decode_range(self.read, self.stored, self.size, start, start + len(out), out)
         )
-        if found is None or len(found) != len(out):
+        if decoded is None or len(decoded) != len(out):
             raise CorruptData(f"{self.place()}: {len(out)} bytes from {start} on are not in the chunk of {self.size}")
-        view = memoryview(found).cast("B")
+        view = memoryview(decoded).cast("B")
         if view.obj is not out.obj:
             out[:] = view
 

@@ -64,7 +64,7 @@ class ChunkListing:
         self.state: Literal["waiting", "running", "done", "failed"] = "waiting" if stored is None else "done"
         self.directory: Stat | None = None
         """The directory's stat at the start."""
-        self.found: list[Numbers] = []
+        self.batches: list[Numbers] = []
         """Results so far."""
         self.others: list[str] = []
         """Names of other files (`model.Chunks.other_names`)."""
@@ -84,9 +84,9 @@ class ChunkListing:
         try:
             self.directory = look()  # before the listing, so that a change during it shows as another version
             for numbers in read(self.others):
-                self.found.append(numbers)
+                self.batches.append(numbers)
                 self._moved.restart()
-            numbers = np.concatenate([np.empty(0, np.uint64), *self.found])
+            numbers = np.concatenate([np.empty(0, np.uint64), *self.batches])
             numbers.sort()  # in place: of ten million chunks each copy takes 80 MB
             self.stored = numbers
         except Exception as error:  # `wait` raises it for every reader
@@ -94,10 +94,10 @@ class ChunkListing:
         self.state = "failed" if self.stored is None else "done"
 
     def compact(self) -> ChunkListing:
-        """Return a copy without `found`, to save memory. Readers may still use the `found` of this listing."""
-        found = ChunkListing(self._place, self._patience, self.stored)
-        found.directory, found.others = self.directory, self.others
-        return found
+        """Return a copy without `batches`, to save memory. Readers may still use the `batches` of this listing."""
+        listing = ChunkListing(self._place, self._patience, self.stored)
+        listing.directory, listing.others = self.directory, self.others
+        return listing
 
     def end(self) -> None:
         """Wake the readers. Called once the result is in place for new readers, too."""
@@ -124,13 +124,13 @@ class ChunkListing:
         position = 0
         while True:
             over = self._over.is_set()
-            while position < len(self.found):
-                yield self.found[position]
+            while position < len(self.batches):
+                yield self.batches[position]
                 position += 1
             if over:
                 self.wait(0.0)  # a listing that failed has not found everything
                 return
-            if self.wait(LOOK_SECONDS) is None and position == len(self.found):
+            if self.wait(LOOK_SECONDS) is None and position == len(self.batches):
                 yield None
 
 

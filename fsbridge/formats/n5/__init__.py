@@ -191,8 +191,8 @@ def lacks(values: Mapping[str, JSON]) -> list[str]:
 def check_version(document: Document) -> None:
     """Refuse a root of a newer major version. A version that is missing or malformed is any version, as in Java."""
     version = document.values.get("n5")
-    found = re.match(r"([0-9]{1,9})\.", version) if isinstance(version, str) else None
-    if found is not None and int(found[1]) > MAJOR_VERSION:
+    match = re.match(r"([0-9]{1,9})\.", version) if isinstance(version, str) else None
+    if match is not None and int(match[1]) > MAJOR_VERSION:
         raise Unsupported(f"{document.place}: N5 version {version}; fsbridge knows versions up to {MAJOR_VERSION}")
 
 

@@ -121,12 +121,12 @@ class N5Chunks(KeyedChunks):
 
 def _padded(encoded: bytes, sizes: tuple[int, ...], full: tuple[int, ...]) -> bytearray:
     """Return the vlen encoding of a full chunk: a smaller one at its origin, the rest empty items."""
-    found, position = bytearray(_U32_LE.pack(math.prod(full))), _U32_LE.size
+    padded, position = bytearray(_U32_LE.pack(math.prod(full))), _U32_LE.size
     for row in np.ndindex(full[:0:-1]):  # the slowest dimension first
         width = sizes[0] if all(map(int.__lt__, row, sizes[:0:-1])) else 0
         start = position
         for _ in range(width):
             position += _U32_LE.size + _U32_LE.unpack_from(encoded, position)[0]
-        found += encoded[start:position]
-        found += bytes(_U32_LE.size * (full[0] - width))
-    return found
+        padded += encoded[start:position]
+        padded += bytes(_U32_LE.size * (full[0] - width))
+    return padded

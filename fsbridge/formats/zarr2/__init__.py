@@ -147,12 +147,12 @@ class Zarr2Hierarchy:
     def _late(self, key: Key, document: Document) -> LateAttributes:
         """Return the attributes beside a version of the array's document: the same object as long as they are unchanged."""
         with self._lock:
-            found = self._known.get(key)
-        if found is None or found.array.version != document.stat.version or not found.current():
-            found = LateAttributes(self.keyed.documents, key / ATTRIBUTES, document.stat)
+            attributes = self._known.get(key)
+        if attributes is None or attributes.array.version != document.stat.version or not attributes.current():
+            attributes = LateAttributes(self.keyed.documents, key / ATTRIBUTES, document.stat)
             with self._lock:
-                self._known[key] = found
-        return found
+                self._known[key] = attributes
+        return attributes
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         document = self.keyed.documents.read(key / ATTRIBUTES)

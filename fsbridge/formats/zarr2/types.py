@@ -180,10 +180,10 @@ def _moment(value: JSON, stored: np.dtype[Any]) -> int:
         named = np.datetime64(value)
     except ValueError:
         raise _refused(value, stored) from None
-    found = named.astype(stored)
-    if found.astype(named.dtype) != named:
+    moment = named.astype(stored)
+    if moment.astype(named.dtype) != named:
         raise _refused(value, stored)
-    return int(found.astype(np.int64))
+    return int(moment.astype(np.int64))
 
 
 def _float(value: JSON, stored: object) -> float:

@@ -267,8 +267,8 @@ def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
     edges: list[int | tuple[int, ...]] = []
     room = MAX_EDGES
     for value in listed:
-        edges.append(found := _edges(value, configuration, room))
-        room -= 1 if isinstance(found, int) else len(found)
+        edges.append(axis_edges := _edges(value, configuration, room))
+        room -= 1 if isinstance(axis_edges, int) else len(axis_edges)
     return ChunkGrid(shape, tuple(edges))
 
 

@@ -119,8 +119,8 @@ class ShardIndex:
         last = np.uint64(self.last)
         # compared in two steps, because offset + length may overflow 64 bits
         outside = (offsets < np.uint64(self.first)) | (offsets > last) | (lengths > last - np.minimum(offsets, last))
-        found = np.argwhere(outside & ((offsets != EMPTY) | (lengths != EMPTY)))
-        return tuple(found[0].tolist()) if len(found) else None
+        cells = np.argwhere(outside & ((offsets != EMPTY) | (lengths != EMPTY)))
+        return tuple(cells[0].tolist()) if len(cells) else None
 
     def find(self, cell: tuple[int, ...]) -> tuple[int, int] | None:
         """Return offset and length of a cell, None if it is empty.

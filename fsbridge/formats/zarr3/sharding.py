@@ -130,18 +130,18 @@ class ShardedChunks(Chunks):
         """Return what `find` does for each, with one look at each shard."""
         before_waiting()
         spans: dict[Index, Span] = {}
-        found: dict[Index, ChunkInfo | None] = {}
+        infos: dict[Index, ChunkInfo | None] = {}
         for index in indices:
             shard, local = self._grid.split(index)
             try:
                 if shard not in spans:
                     spans[shard] = self._shards.span(shard)
-                found[index] = _info(*self._shards.descend(spans[shard], local))
+                infos[index] = _info(*self._shards.descend(spans[shard], local))
             except NotFound:
-                found[index] = None
+                infos[index] = None
             except Stale:  # replaced while its index was read
                 continue
-        return found
+        return infos
 
     def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
         """Return the inner chunk at `index` with its shard held open, unless codecs surround the shards.
@@ -211,9 +211,9 @@ class ShardedChunks(Chunks):
                 if rows.all():
                     break
             if rows is not None:
-                found, first = np.flatnonzero(rows), self._grid.first(len(prefix), shard)
-                for start in range(0, len(found), BATCH_NAMES):
-                    yield [(first + row, mtime) for row in found[start : start + BATCH_NAMES].tolist()]
+                stored_rows, first = np.flatnonzero(rows), self._grid.first(len(prefix), shard)
+                for start in range(0, len(stored_rows), BATCH_NAMES):
+                    yield [(first + row, mtime) for row in stored_rows[start : start + BATCH_NAMES].tolist()]
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         """Read one range of the shard, decoded into `out`."""
@@ -314,11 +314,11 @@ def _info(span: Span, offset: int, length: int) -> ChunkInfo:
     return ChunkInfo(info.version, length, info.mtime_ns, location, info.settled, info.changed_ns)
 
 
-def merged(found: Iterator[Members]) -> Iterator[Members]:
+def merged(parts: Iterator[Members]) -> Iterator[Members]:
     """Join the parts of a listing, found shard by shard, to few pieces, because each costs the kernel a request."""
     some: Members = []
     since = Stopwatch()
-    for more in found:
+    for more in parts:
         some += more
         if len(some) >= BATCH_NAMES or since.seconds > MERGED_SECONDS:
             yield some[:BATCH_NAMES]

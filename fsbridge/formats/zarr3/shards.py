@@ -124,19 +124,19 @@ class Shards:
             message = f"{self._name(span)}: damaged shard index: {error}"
             self._cache.put(key, message, len(message))
             raise CorruptData(message) from None
-        found = ShardIndex(entries, *((0, span.length - size) if spec.at_end else (size, span.length)))
-        self._cache.put(key, found, found.nbytes)
-        return found
+        index = ShardIndex(entries, *((0, span.length - size) if spec.at_end else (size, span.length)))
+        self._cache.put(key, index, index.nbytes)
+        return index
 
     def _entry(self, span: Span, index: ShardIndex, cell: tuple[int, ...]) -> tuple[int, int]:
         """Return offset and length of an entry. Raises NotFound if it is empty."""
         try:
-            found = index.find(cell)
+            entry = index.find(cell)
         except CorruptData as error:
             raise error.at(f"{self._name(span)}, entry {list(cell)}") from None
-        if found is None:
+        if entry is None:
             raise NotFound(f"{self._name(span)}: inner chunk not stored")
-        return found
+        return entry
 
     def descend(self, span: Span, local: Index) -> tuple[Span, int, int]:
         """Return innermost shard, offset and length of the inner chunk at position `local` of a shard. Raises NotFound."""
@@ -175,14 +175,14 @@ class Shards:
         if rows > self._cache.budget // ENTRY_BYTES:
             raise TooLarge(f"shards of {rows} chunks along dimension {axis}; see --cache-size")
         try:
-            found = self._rows(self.span(shard), 0, shape, local, room)
+            flags = self._rows(self.span(shard), 0, shape, local, room)
         except TooLarge:
             raise
         except NotFound:  # removed since it was listed
-            found = np.zeros(rows, np.bool_)
+            flags = np.zeros(rows, np.bool_)
         except (FsbridgeError, OSError):
-            found = np.ones(rows, np.bool_)
-        return found[: room[axis]]
+            flags = np.ones(rows, np.bool_)
+        return flags[: room[axis]]
 
     def _rows(
         self, span: Span, level: int, shape: tuple[int, ...], local: Index, room: tuple[int, ...]
@@ -194,8 +194,8 @@ class Shards:
         below = stored[tuple(position // per for position, per in zip(local, per_cell, strict=False))]
         rows = np.zeros(shape[axis] // self.inner[axis], np.bool_)
         if level == len(self._levels) - 1:
-            found = below.any(axis=tuple(range(1, below.ndim)))
-            rows[: len(found)] = found
+            stored_rows = below.any(axis=tuple(range(1, below.ndim)))
+            rows[: len(stored_rows)] = stored_rows
             return rows
         rest = tuple(position % per for position, per in zip(local, per_cell, strict=False))
         head = tuple(position // per for position, per in zip(local, per_cell, strict=False))
@@ -243,10 +243,10 @@ class HeldShard:
 
     __slots__ = ("_object", "_users", "read_range", "span")
 
-    def __init__(self, shard: Index, info: ChunkInfo, found: OpenedObject) -> None:
+    def __init__(self, shard: Index, info: ChunkInfo, opened_object: OpenedObject) -> None:
         self.span = Span(shard, info, 0, info.stored, None)
-        self.read_range = found.read_range
-        self._object = found
+        self.read_range = opened_object.read_range
+        self._object = opened_object
         self._users = 0
 
     def use(self) -> None:

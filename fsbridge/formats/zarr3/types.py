@@ -187,10 +187,10 @@ def _name(value: JSON, place: str) -> tuple[str, Mapping[str, JSON]]:
 
 def _dtype(spelling: Any, place: str) -> np.dtype[Any]:
     try:
-        found: np.dtype[Any] = np.dtype(spelling)
+        dtype: np.dtype[Any] = np.dtype(spelling)
     except (TypeError, ValueError, OverflowError) as error:
         raise CorruptData(f"{place}: numpy has no such type: {str(error)[:120]}") from None
-    return found
+    return dtype
 
 
 def _itemsize(size: int, name: str, place: str) -> int:

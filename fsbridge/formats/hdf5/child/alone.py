@@ -57,15 +57,15 @@ class LoneFile(Datasets):
                 return "it has more objects than can be looked at in time"
             return None
 
-        found: str | None = _needs_of(root) or root.links.visit(look, info=True)
-        return found
+        need: str | None = _needs_of(root) or root.links.visit(look, info=True)
+        return need
 
 
-def _needs_of(found: Any) -> str | None:
+def _needs_of(member: Any) -> str | None:
     """Return what a reader of one object needs besides the file; None if nothing."""
-    if not isinstance(found, h5d.DatasetID | h5g.GroupID):
+    if not isinstance(member, h5d.DatasetID | h5g.GroupID):
         return None
-    plist = found.get_create_plist()
+    plist = member.get_create_plist()
     count = _get_filters(plist.id)
     if count < 0:
         return "has filters that HDF5 cannot tell"
@@ -73,7 +73,7 @@ def _needs_of(found: Any) -> str | None:
         kind = _get_filter(plist.id, number, None, ctypes.c_size_t(0), None, 0, None, None)
         if kind not in OWN_FILTERS:
             return f"has the filter {kind}, which does not belong to HDF5 itself"
-    if isinstance(found, h5g.GroupID):
+    if isinstance(member, h5g.GroupID):
         return None
     if plist.get_external_count():
         return "has its data in raw files"

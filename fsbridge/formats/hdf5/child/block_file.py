@@ -134,9 +134,9 @@ class BlockFile:
             raise OSError("not asked for")
         for at in range(0, len(view), MOST_DATA_BYTES):
             part = view[at : at + MOST_DATA_BYTES]
-            _, found = self._asked_for({"data": [start + at, len(part)]}, len(part))
+            _, attachments = self._asked_for({"data": [start + at, len(part)]}, len(part))
             got = 0
-            for data in found:
+            for data in attachments:
                 part[got : got + len(data)] = data
                 got += len(data)
             if got != len(part):
@@ -152,8 +152,8 @@ class BlockFile:
             self._lacking.update(wanted)
             raise OSError("not here")
         # The daemon may send more blocks than it was asked for: those that will probably be wanted next.
-        answer, found = self._asked_for({"blocks": list(wanted)[:MOST_WANTED]}, 512 * self._block)
-        data, at = memoryview(found[0]), 0
+        answer, attachments = self._asked_for({"blocks": list(wanted)[:MOST_WANTED]}, 512 * self._block)
+        data, at = memoryview(attachments[0]), 0
         for number in answer["blocks"]:
             length = min(self._block, self.size - number * self._block)
             self._blocks[number] = bytes(data[at : at + length])
@@ -167,9 +167,9 @@ class BlockFile:
 
     def _asked_for(self, wanted: dict[str, Any], limit: int) -> tuple[dict[str, Any], list[bytearray]]:
         if not self.refused:
-            answer, found = self._ask(wanted, limit)
+            answer, attachments = self._ask(wanted, limit)
             if "refused" not in answer:
-                return answer, found
+                return answer, attachments
             self.refused = True
         raise OSError("the file cannot be read")
 

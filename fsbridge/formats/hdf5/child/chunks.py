@@ -92,23 +92,23 @@ def stored_chunks(dataset: Any, verification: TableChecks) -> ChunkColumns:
     blocks = [_columns(rows, edges, counts, swizzle) for rows in _rows(dataset)]
     position, address, size, mask = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     outside = sum(block[4] for block in blocks)
-    found = ChunkColumns((position, address, size, mask), outside, 0)
+    columns = ChunkColumns((position, address, size, mask), outside, 0)
     most = verification.chunks(kind.value, bool(outside))
-    bias = _verified_bias(dataset, edges, counts, found, verification, most)
+    bias = _verified_bias(dataset, edges, counts, columns, verification, most)
     verification.tables[kind.value] += bool(len(position))
-    return ChunkColumns(found.columns, outside, bias)
+    return ChunkColumns(columns.columns, outside, bias)
 
 
 def _verified_bias(
     dataset: Any,
     edges: Sequence[int],
     counts: Sequence[int],
-    found: ChunkColumns,
+    columns: ChunkColumns,
     verification: TableChecks,
     most: int,
 ) -> int:
     """Return what to add to all addresses: 0, or the user block, which HDF5 before 1.14.4 leaves out."""
-    position, address, size, mask = found.columns
+    position, address, size, mask = columns.columns
     biases = list(dict.fromkeys((0, verification.user_block)))
     for row in _sample(size, most):
         index = np.unravel_index(int(position[row]), counts)
@@ -185,13 +185,13 @@ class _Swizzle:
         number = indexes[self.unlimited]
         for axis in range(self.unlimited + 1, len(indexes)):
             number = number * np.uint64(self.radices[axis]) + indexes[axis]
-        found = list(indexes)
+        true_indexes = list(indexes)
         for axis in reversed(range(len(indexes))):
             if axis != self.unlimited:
                 radix = np.uint64(self.radices[axis])
-                number, found[axis] = number // radix, number % radix
-        found[self.unlimited] = number
-        return found
+                number, true_indexes[axis] = number // radix, number % radix
+        true_indexes[self.unlimited] = number
+        return true_indexes
 
 
 def _swizzle(dataset: Any, edges: Sequence[int]) -> _Swizzle | None:
@@ -321,8 +321,8 @@ DECODERS: Mapping[int, Decode] = {LZF: _lzf, h5z.FILTER_SZIP: _szip}
 def _function(name: str, *arguments: Any) -> Callable[..., int] | None:
     """Return a function of the libraries that h5py has loaded, or None if it is missing."""
     try:
-        found = getattr(ctypes.CDLL(h5z.__file__), name)
+        c_function = getattr(ctypes.CDLL(h5z.__file__), name)
     except (AttributeError, OSError):
         return None
-    found.argtypes, found.restype = arguments, ctypes.c_uint
-    return found  # type: ignore[no-any-return]
+    c_function.argtypes, c_function.restype = arguments, ctypes.c_uint
+    return c_function  # type: ignore[no-any-return]

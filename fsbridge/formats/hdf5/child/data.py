@@ -123,11 +123,11 @@ class Datasets(LackingSources):
             return None
         try:
             with self.present() if self.verified else nullcontext():  # the first table is worth a few requests
-                found = self._stored_chunks(dataset)
+                stored = self._stored_chunks(dataset)
         except (Refusal, *H5_ERRORS):
             return None  # the error is reported when the table itself is asked for
-        columns = base64.b64encode(b"".join(found.attachments())).decode()
-        return {"chunks": len(found.columns[0]), "outside": found.outside, "columns": columns}
+        columns = base64.b64encode(b"".join(stored.attachments())).decode()
+        return {"chunks": len(stored.columns[0]), "outside": stored.outside, "columns": columns}
 
     def _stored_chunks(self, dataset: Any) -> ChunkColumns:
         return stored_chunks(dataset, TableChecks(self.verified, self.stored, self.user_block, self.blocks is not None))
@@ -176,8 +176,8 @@ class Datasets(LackingSources):
 
     def table(self, request: dict[str, Any]) -> Answer:
         """Return the stored chunks as columns of grid position, address, size and filter mask, and how many lie outside."""
-        found = self._stored_chunks(self._dataset(request["path"]))
-        return {"chunks": len(found.columns[0]), "outside": found.outside}, list(found.attachments())
+        stored = self._stored_chunks(self._dataset(request["path"]))
+        return {"chunks": len(stored.columns[0]), "outside": stored.outside}, list(stored.attachments())
 
     def _verify_contiguous(self, dataset: Any, tid: Any, space: Any, address: int) -> None:
         """Check that the first element is the same when HDF5 reads it and when it is read by its address."""
@@ -189,8 +189,8 @@ class Datasets(LackingSources):
         if self.verified["contiguous"] > most or size > VERIFY_BYTES or not space.get_simple_extent_npoints():
             return
         shape = (1,) * space.get_simple_extent_ndims()
-        found = self._raw(dataset, tid, (0,) * len(shape), shape)
-        if self.stored(address, size) != found.tobytes():
+        element = self._raw(dataset, tid, (0,) * len(shape), shape)
+        if self.stored(address, size) != element.tobytes():
             raise Refusal("corrupt", "contiguous data is not at the address that HDF5 gives")
 
     def read(self, request: dict[str, Any]) -> Answer:
@@ -205,10 +205,10 @@ class Datasets(LackingSources):
         inside = tuple(min(edge, size - first) for first, edge, size in zip(start, shape, extent, strict=True))
         form = h5types.form(described)
         if form in ("raw", "converted"):
-            found = self._lzf_or_szip(dataset, form, start, shape, inside)
-            if found is None:
-                found = self._raw(dataset, widened(dataset.get_type()), start, inside)
-            return {}, [_padded(found, shape, inside, bytes.fromhex(request["fill"]))]
+            stored = self._lzf_or_szip(dataset, form, start, shape, inside)
+            if stored is None:
+                stored = self._raw(dataset, widened(dataset.get_type()), start, inside)
+            return {}, [_padded(stored, shape, inside, bytes.fromhex(request["fill"]))]
         parts = self._elements(dataset, described, start, inside)
         if inside != shape:
             grid = np.empty(shape, object)
@@ -231,22 +231,22 @@ class Datasets(LackingSources):
         if form == "sequences":
             return self._sequences(dataset, start, shape)
         dtype = dataset.dtype
-        found = buffer(shape, dtype)
-        self.read_block(dataset, start, shape, found, h5t.py_create(dtype))
-        return values.items(found.reshape(math.prod(shape), *found.shape[len(shape) :]), described, form, self.resolve)
+        block = buffer(shape, dtype)
+        self.read_block(dataset, start, shape, block, h5t.py_create(dtype))
+        return values.items(block.reshape(math.prod(shape), *block.shape[len(shape) :]), described, form, self.resolve)
 
     def _sequences(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> list[bytes]:
         """Return the elements of each sequence as stored; h5py would convert them to types that numpy has."""
         tid = widened(dataset.get_type())
         size = tid.get_super().get_size()
         memory, selected = select(dataset, start, shape)
-        found = np.zeros((math.prod(shape), 2), np.uint64)  # hvl_t: a length, a pointer
+        pointers = np.zeros((math.prod(shape), 2), np.uint64)  # hvl_t: a length, a pointer
         try:
-            if _read_dataset(dataset.id, tid.id, memory.id, selected.id, DEFAULT, found.ctypes.data) < 0:
+            if _read_dataset(dataset.id, tid.id, memory.id, selected.id, DEFAULT, pointers.ctypes.data) < 0:
                 raise Refusal("corrupt", "HDF5 cannot read the sequences")
-            return [ctypes.string_at(pointer, size * length) if length else b"" for length, pointer in found.tolist()]
+            return [ctypes.string_at(pointer, size * length) if length else b"" for length, pointer in pointers.tolist()]
         finally:
-            _reclaim(tid.id, memory.id, DEFAULT, found.ctypes.data)
+            _reclaim(tid.id, memory.id, DEFAULT, pointers.ctypes.data)
 
     def _lzf_or_szip(
         self, dataset: Any, form: str, start: tuple[int, ...], shape: tuple[int, ...], inside: tuple[int, ...]
@@ -260,14 +260,14 @@ class Datasets(LackingSources):
             return None
         if inside != shape and _unfiltered_edges(plist):
             return None
-        found = chunks.short_chunk(dataset, plist, start)
-        return None if found is None else found[tuple(slice(0, n) for n in inside)]
+        chunk = chunks.short_chunk(dataset, plist, start)
+        return None if chunk is None else chunk[tuple(slice(0, n) for n in inside)]
 
     def _raw(self, dataset: Any, tid: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> Any:
         """Return a block of elements in memory type `tid`, as `(*shape, size)` uint8."""
-        found = np.zeros((*shape, tid.get_size()), np.uint8)
-        self.read_block(dataset, start, shape, found, tid)
-        return found
+        block = np.zeros((*shape, tid.get_size()), np.uint8)
+        self.read_block(dataset, start, shape, block, tid)
+        return block
 
 
 def _is_utf8(raw: bytes) -> bool:
@@ -312,14 +312,14 @@ def _unique(names: list[str | None]) -> list[str | None]:
     return [name if name not in names[:i] else None for i, name in enumerate(names)]
 
 
-def _padded(found: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: bytes) -> bytes:
+def _padded(block: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: bytes) -> bytes:
     """Place a block of elements in a chunk of `shape`; the rest is the fill value."""
     if inside == shape:
-        return bytes(found.tobytes())
-    size = found.shape[-1]
+        return bytes(block.tobytes())
+    size = block.shape[-1]
     whole = np.empty((*shape, size), np.uint8)
     whole[...] = np.frombuffer(fill or bytes(size), np.uint8)
-    whole[tuple(slice(0, n) for n in inside)] = found
+    whole[tuple(slice(0, n) for n in inside)] = block
     return whole.tobytes()
 
 
@@ -331,8 +331,8 @@ def _vlen(parts: list[bytes], limit: int) -> bytearray:
     return values.vlen(parts)
 
 
-def _filter(found: tuple[int, int, tuple[int, ...], bytes]) -> dict[str, Any]:
-    number, flags, parameters, name = found
+def _filter(entry: tuple[int, int, tuple[int, ...], bytes]) -> dict[str, Any]:
+    number, flags, parameters, name = entry
     return {
         "id": number,
         "flags": flags,

@@ -208,10 +208,10 @@ class KnownType:
 def known_type(tid: Any) -> KnownType:
     """Return what is known about a type. Raises NestedTooDeep."""
     encoded = tid.encode()
-    found = _decoded(encoded) if len(encoded) <= _KEPT_BYTES else None
-    if found is None or refers(found.described):  # references belong to the file of the type
+    kind = _decoded(encoded) if len(encoded) <= _KEPT_BYTES else None
+    if kind is None or refers(kind.described):  # references belong to the file of the type
         return KnownType(tid)
-    return found
+    return kind
 
 
 @functools.lru_cache(_KEPT_TYPES)
@@ -233,15 +233,15 @@ def widened(tid: Any) -> Any:
         return tid
     number = tid.get_class()
     if number in (h5t.INTEGER, h5t.BITFIELD):
-        found = tid.copy()
-        if _set_offset(found.id, 0) < 0 or _set_precision(found.id, 8 * tid.get_size()) < 0:
+        memory_type = tid.copy()
+        if _set_offset(memory_type.id, 0) < 0 or _set_precision(memory_type.id, 8 * tid.get_size()) < 0:
             raise ValueError("an integer whose bits HDF5 cannot move")
-        return found
+        return memory_type
     if number == h5t.COMPOUND:
-        found = h5t.create(h5t.COMPOUND, tid.get_size())
+        memory_type = h5t.create(h5t.COMPOUND, tid.get_size())
         for i in range(tid.get_nmembers()):
-            found.insert(tid.get_member_name(i), tid.get_member_offset(i), widened(tid.get_member_type(i)))
-        return found
+            memory_type.insert(tid.get_member_name(i), tid.get_member_offset(i), widened(tid.get_member_type(i)))
+        return memory_type
     base = widened(tid.get_super())
     if number == h5t.ARRAY:
         return h5t.array_create(base, tid.get_array_dims())

@@ -56,10 +56,10 @@ class LackingSources(Sources):
         parts = _names(part.dataset or "")
         missing = _absent(part.place, parts)
         if is_here:
-            found = self._follow(parts)
-            if isinstance(found, OtherData):
-                yield from self._lacking_at(found, False, seen)
-            elif found is None:
+            target = self._follow(parts)
+            if isinstance(target, OtherData):
+                yield from self._lacking_at(target, False, seen)
+            elif target is None:
                 yield missing
             return
         tried = list(self._places(part.place))
@@ -71,13 +71,13 @@ class LackingSources(Sources):
         other.path, other.allowed = tried[number], self.allowed
         try:
             other.file = open_local(other.path)[0]
-            found = other._follow(parts)
-            if found is None:
+            target = other._follow(parts)
+            if target is None:
                 yield missing
-            elif isinstance(found, OtherData):
-                yield from other._lacking_at(found, False, seen)
-            elif isinstance(found, h5d.DatasetID):
-                yield from other._lacking(found, seen)
+            elif isinstance(target, OtherData):
+                yield from other._lacking_at(target, False, seen)
+            elif isinstance(target, h5d.DatasetID):
+                yield from other._lacking(target, seen)
         except (Refusal, *H5_ERRORS):
             return  # reading reports the error
         finally:

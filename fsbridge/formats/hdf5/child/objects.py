@@ -88,9 +88,9 @@ class Objects(OpenedFile, ABC):
         No member is opened, so damage does not matter.
         """
         group = self._group(request["path"])
-        found = self.links(group, request["path"], request["start"], NAMES_MEMBERS)
+        links = self.links(group, request["path"], request["start"], NAMES_MEMBERS)
         address = {"address": h5o.get_info(group).addr}
-        return address | _page(group, request["start"], [listed_member(group, link) for link in found]), []
+        return address | _page(group, request["start"], [listed_member(group, link) for link in links]), []
 
     def group(self, request: dict[str, Any]) -> Answer:
         """Return a group and one page of its members with the answer of `node` for each; `sizes` has their lengths in bytes.
@@ -144,10 +144,10 @@ class Objects(OpenedFile, ABC):
         Sets the kind of object in `member`.
         """
         try:
-            found = h5o.open(group, raw)
-            if isinstance(found, h5d.DatasetID) and self.has_remote_data(found):
+            opened_member = h5o.open(group, raw)
+            if isinstance(opened_member, h5d.DatasetID) and self.has_remote_data(opened_member):
                 return b""  # damage in other files must only show at that dataset
-            answer = self.object_of(found, [*path, member[NAME]])
+            answer = self.object_of(opened_member, [*path, member[NAME]])
             if answer["kind"] == "dataset" and (answer["sources"] or answer["layout"] in ("virtual", "external")):
                 return b""
             member[KIND] = answer["kind"]
@@ -163,12 +163,12 @@ class Objects(OpenedFile, ABC):
         # A longer description is asked for by itself.
         return text if len(text) <= (64 << 10) else b""
 
-    def object_of(self, found: Any, path: list[str], bare: bool = False) -> dict[str, Any]:
+    def object_of(self, h5_object: Any, path: list[str], bare: bool = False) -> dict[str, Any]:
         """Describe an object: a group, a dataset, a netCDF dimension without a variable, or a committed type."""
-        if isinstance(found, h5g.GroupID):
-            return {"kind": "group", "address": h5o.get_info(found).addr}
-        if isinstance(found, h5d.DatasetID):
-            answer = self.describe(found, path, bare)
+        if isinstance(h5_object, h5g.GroupID):
+            return {"kind": "group", "address": h5o.get_info(h5_object).addr}
+        if isinstance(h5_object, h5d.DatasetID):
+            answer = self.describe(h5_object, path, bare)
             scale = answer["attributes"]
             without = scale.get("CLASS") == "DIMENSION_SCALE" and str(scale.get("NAME")).startswith(NO_VARIABLE)
             if without and answer["storage"] == 0:
@@ -209,17 +209,17 @@ class Objects(OpenedFile, ABC):
 
     def one_attribute(self, request: dict[str, Any]) -> Answer:
         """Return the value of attribute number `number` of the object at `path`, as JSON."""
-        found = h5a.open(self.walk(request["path"]), index=request["number"])
-        return {"value": self.attribute(found)}, []
+        attribute = h5a.open(self.walk(request["path"]), index=request["number"])
+        return {"value": self.attribute(attribute)}, []
 
     def attributes_of(self, owner: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values_by_name: dict[str, Any] = {}
         names: list[bytes] = []
         try:
             h5a.iterate(owner, names.append)
         except H5_ERRORS as error:
             raise_if_transient(error)
-            found["_ERROR"] = f"attributes cannot be listed: {reason(error)}"
+            values_by_name["_ERROR"] = f"attributes cannot be listed: {reason(error)}"
         left = ATTRIBUTES_BYTES
         for raw in names:
             try:
@@ -231,8 +231,8 @@ class Objects(OpenedFile, ABC):
             if size > left:
                 value, size = {"_ERROR": f"attribute of {size} bytes as JSON is above the limit"}, 100
             left -= size
-            found[raw.decode("utf-8", "backslashreplace")] = value
-        return found
+            values_by_name[raw.decode("utf-8", "backslashreplace")] = value
+        return values_by_name
 
     def attribute(self, attribute: Any) -> Any:
         space, tid = attribute.get_space(), attribute.get_type()
@@ -248,9 +248,9 @@ class Objects(OpenedFile, ABC):
             raw = np.zeros((*shape, tid.get_size()), np.uint8)
             attribute.read(raw, tid)  # h5py cannot convert every opaque type to its numpy type
             return values.nested(raw.view(f"V{tid.get_size()}")[..., 0], len(shape), described, self.resolve)
-        found = buffer(shape, kind.dtype)
-        attribute.read(found, kind.memory)
-        return values.nested(found, len(shape), described, self.resolve)
+        elements = buffer(shape, kind.dtype)
+        attribute.read(elements, kind.memory)
+        return values.nested(elements, len(shape), described, self.resolve)
 
     def resolve(self, reference: Any) -> Any:
         """Return a reference as JSON, or None if it refers to nothing or to something deleted."""
@@ -262,11 +262,11 @@ class Objects(OpenedFile, ABC):
         path = self._paths().get(h5o.get_info(target).addr) if target is not None else None
         if path is None:
             return None
-        found: dict[str, Any] = {"source": ".", "path": path}
+        place: dict[str, Any] = {"source": ".", "path": path}
         if isinstance(reference, h5r.RegionReference):
             lower, upper = h5r.get_region(reference, self.file).get_select_bounds()
-            found["region"] = [[int(i) for i in lower], [int(i) + 1 for i in upper]]
-        return {"_REFERENCE": found}
+            place["region"] = [[int(i) for i in lower], [int(i) + 1 for i in upper]]
+        return {"_REFERENCE": place}
 
     def _paths(self) -> dict[int, str]:
         """Return all objects' paths by address, because HDF5 searches the whole file for a single name."""
@@ -302,15 +302,15 @@ class Window(NamedTuple):
 
 def links_of(group: Any, start: int, most: int) -> list[Found]:
     """Return members from number `start`, see `Objects.links`."""
-    found: list[Found] = []
+    links: list[Found] = []
 
     def add(raw: bytes, info: Any) -> bool:
-        found.append(Found(raw, info.type, info.u))  # h5py uses the same `info` for all links
-        return len(found) >= most
+        links.append(Found(raw, info.type, info.u))  # h5py uses the same `info` for all links
+        return len(links) >= most
 
     if start < group.get_num_objs():
         group.links.iterate(add, info=True, idx=start)
-    return found
+    return links
 
 
 def _page(group: Any, start: int, members: list[list[Any]]) -> dict[str, Any]:
@@ -345,8 +345,8 @@ def failure(error: BaseException) -> dict[str, Any]:
         return {"error": error.kind, "message": str(error)}
     if isinstance(error, MemoryError):
         return {"error": "too_large", "message": "needs more memory than the HDF5 process may have"}
-    found = failure_of(error)
-    return {"error": found.kind, "message": f"HDF5: {found}"}
+    fault = failure_of(error)
+    return {"error": fault.kind, "message": f"HDF5: {fault}"}
 
 
 def member_name(name: str) -> bytes:

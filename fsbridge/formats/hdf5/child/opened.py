@@ -99,8 +99,8 @@ class OpenedFile:
         self._opening, self.path, self.allowed = request, request["path"], request["allowed"]
         if "device" in request:
             self.file, self.is_marked = open_local(self.path)
-            found = os.fstat(self.file.get_vfd_handle())
-            if (found.st_dev, found.st_ino) != (request["device"], request["inode"]):
+            status = os.fstat(self.file.get_vfd_handle())
+            if (status.st_dev, status.st_ino) != (request["device"], request["inode"]):
                 raise Refusal("stale", "the file was replaced while it was opened")
         else:
             assert self._asker is not None
@@ -178,9 +178,9 @@ def open_local(path: str) -> tuple[Any, bool]:
 
 
 def _cannot_open(error: OSError) -> Refusal:
-    found, number = failure_of(error), _ERRNO.search(str(error))
+    fault, number = failure_of(error), _ERRNO.search(str(error))
     replaced = number is not None and int(number[1]) in _REPLACED
-    return Refusal("stale" if replaced else found.kind, f"HDF5 cannot open the file: {found}")
+    return Refusal("stale" if replaced else fault.kind, f"HDF5 cannot open the file: {fault}")
 
 
 def open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
@@ -222,14 +222,14 @@ def unmarked(read: Callable[[int, int], bytes], size: int) -> tuple[int, bytes] 
     """
     start = 0
     while start + _BYTES <= size:
-        found = read(start, _BYTES)
-        if found.startswith(SIGNATURE):
-            if found[_VERSION] not in (2, 3) or found[_OFFSETS] != 8 or not found[_FLAGS]:
+        head = read(start, _BYTES)
+        if head.startswith(SIGNATURE):
+            if head[_VERSION] not in (2, 3) or head[_OFFSETS] != 8 or not head[_FLAGS]:
                 return None
-            if lookup3(found[:-4]) != int.from_bytes(found[-4:], "little"):
+            if lookup3(head[:-4]) != int.from_bytes(head[-4:], "little"):
                 return None
-            end = max(int.from_bytes(found[_END : _END + 8], "little"), size - start)  # the writer did not get to update it
-            body = found[:_FLAGS] + b"\0" + found[_FLAGS + 1 : _END] + end.to_bytes(8, "little") + found[_END + 8 : -4]
+            end = max(int.from_bytes(head[_END : _END + 8], "little"), size - start)  # the writer did not get to update it
+            body = head[:_FLAGS] + b"\0" + head[_FLAGS + 1 : _END] + end.to_bytes(8, "little") + head[_END + 8 : -4]
             return start, body + lookup3(body).to_bytes(4, "little")
         start = 2 * start or 512
     return None

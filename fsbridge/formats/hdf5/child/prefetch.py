@@ -153,15 +153,15 @@ class MetadataPrefetch:
             self._known.clear()
 
     def _listings(self, paths: list[Path]) -> Iterator[tuple[Path, list[Found]]]:
-        found = self._prefetch([partial(self._links, path) for path in paths])
-        return ((path, links or []) for path, links in zip(paths, found, strict=True))
+        listings = self._prefetch([partial(self._links, path) for path in paths])
+        return ((path, links or []) for path, links in zip(paths, listings, strict=True))
 
     def _prefetch(self, actions: Sequence[Callable[[], Any]]) -> list[Any]:
         """Try these actions, a batch at a time, until none lacks a block.
 
         Return their results, None for those that failed.
         """
-        found: list[Any] = [None] * len(actions)
+        results: list[Any] = [None] * len(actions)
         waiting = deque(range(len(actions)))
         attempts: dict[int, int] = {}
         while waiting or attempts:
@@ -169,14 +169,14 @@ class MetadataPrefetch:
                 attempts[waiting.popleft()] = 0
             lacking: set[int] = set()
             for number in list(attempts):
-                found[number], missing = self._missing(actions[number])
+                results[number], missing = self._missing(actions[number])
                 attempts[number] += 1
                 if missing and attempts[number] < ATTEMPTS:
                     lacking |= missing
                 else:
                     del attempts[number]
             self._blocks.request(lacking)
-        return found
+        return results
 
     def _missing(self, action: Callable[[], Any]) -> tuple[Any, set[int]]:
         """Return the result of an action, None if it failed, and the blocks that it lacked."""
@@ -200,11 +200,11 @@ class MetadataPrefetch:
         if self._trial is None:
             self._trial = TrialFile()
             self._trial.file = open_blocks(self._name, self._blocks)[0]
-        found = self._groups.get(path)
-        if found is None:
-            found = h5o.open(self._group(path[:-1]), path[-1]) if path else h5g.open(self._trial.file, b"/")
-            self._groups[path] = found
-        return found
+        group = self._groups.get(path)
+        if group is None:
+            group = h5o.open(self._group(path[:-1]), path[-1]) if path else h5g.open(self._trial.file, b"/")
+            self._groups[path] = group
+        return group
 
     def _links(self, path: Path) -> list[Found]:
         group = self._group(path)
@@ -214,6 +214,6 @@ class MetadataPrefetch:
         return h5o.get_info(self._group(path[:-1]), path[-1]).type
 
     def _described(self, path: Path, name: bytes) -> Any:
-        found = h5o.open(self._group(path), name)
+        member = h5o.open(self._group(path), name)
         assert self._trial is not None
-        return self._trial.object_of(found, [part.decode("utf-8", "surrogateescape") for part in (*path, name)])["kind"]
+        return self._trial.object_of(member, [part.decode("utf-8", "surrogateescape") for part in (*path, name)])["kind"]

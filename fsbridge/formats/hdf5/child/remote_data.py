@@ -85,14 +85,14 @@ class Others(Generic[F]):
         other = self._found(name)
         if other.blocks is None:
             return None
-        found = self._opened.get(other)
-        if found is None:
-            found = self._opened[other] = self._opener(other.place, other.blocks)
+        file = self._opened.get(other)
+        if file is None:
+            file = self._opened[other] = self._opener(other.place, other.blocks)
             # At most four are open at a time, because each keeps blocks.
             while len(self._opened) > 4:
                 self._opened.popitem(last=False)[1].file.close()
         self._opened.move_to_end(other)
-        return found
+        return file
 
     def _found(self, name: str) -> _Other:
         self.look([name])
@@ -164,12 +164,12 @@ def check(dataset: Any) -> None:
 
 
 def read_virtual(
-    dataset: Any, source: Source, start: Sequence[int], shape: tuple[int, ...], found: Any, memory_type: Any
+    dataset: Any, source: Source, start: Sequence[int], shape: tuple[int, ...], block: Any, memory_type: Any
 ) -> None:
-    """Read a block of a virtual dataset, in `memory_type`, into the array `found`."""
+    """Read a block of a virtual dataset, in `memory_type`, into the array `block`."""
     plist = dataset.get_create_plist()
     with _scratch(dataset, shape, _fill(dataset)) as filled:
-        filled.read(h5s.ALL, h5s.ALL, found, memory_type)
+        filled.read(h5s.ALL, h5s.ALL, block, memory_type)
     for i in range(plist.get_virtual_count()):
         whole = _selected(dataset.get_space(), plist.get_virtual_vspace(i))
         part = whole.copy()
@@ -186,7 +186,7 @@ def read_virtual(
             raise Refusal("corrupt", "virtual dataset whose mapping HDF5 cannot move")
         memory = h5s.create_simple(shape)
         memory.select_copy(part)
-        mapped.read(memory, h5s.SpaceID(number), found, memory_type)
+        mapped.read(memory, h5s.SpaceID(number), block, memory_type)
 
 
 def _selected(space: Any, selection: Any) -> Any:
@@ -201,15 +201,15 @@ def _selected(space: Any, selection: Any) -> Any:
 
 
 def read_external(
-    dataset: Any, blocks: Blocks, start: Sequence[int], shape: tuple[int, ...], found: Any, memory_type: Any
+    dataset: Any, blocks: Blocks, start: Sequence[int], shape: tuple[int, ...], block: Any, memory_type: Any
 ) -> None:
-    """Read a block of a dataset in raw files, in `memory_type`, into the array `found`."""
+    """Read a block of a dataset in raw files, in `memory_type`, into the array `block`."""
     extent, tid = dataset.get_space().get_simple_extent_dims() or (), dataset.get_type()
     first, count = _contiguous(start, shape, extent)
     data = _external_bytes(dataset.get_create_plist(), blocks, first * tid.get_size(), count * tid.get_size())
     with _scratch(dataset, shape, h5p.create(h5p.DATASET_CREATE)) as stored:
         stored.write(h5s.ALL, h5s.ALL, np.frombuffer(data, np.uint8), tid)
-        stored.read(h5s.ALL, h5s.ALL, found, memory_type)
+        stored.read(h5s.ALL, h5s.ALL, block, memory_type)
 
 
 def _contiguous(start: Sequence[int], shape: Sequence[int], extent: Sequence[int]) -> tuple[int, int]:
@@ -225,7 +225,7 @@ def _contiguous(start: Sequence[int], shape: Sequence[int], extent: Sequence[int
 
 def _external_bytes(plist: Any, blocks: Blocks, first: int, length: int) -> bytes:
     """Return bytes of a dataset that are in raw files, one part after the other."""
-    found, position = bytearray(length), 0
+    joined, position = bytearray(length), 0
     for i in range(plist.get_external_count()):
         name, offset, size = plist.get_external(i)
         begin, end = max(first, position), min(first + length, position + size)
@@ -233,9 +233,9 @@ def _external_bytes(plist: Any, blocks: Blocks, first: int, length: int) -> byte
             file = blocks(name.decode("utf-8", "surrogateescape"))
             if file is None:
                 raise Refusal("corrupt", f"its raw file {name.decode('utf-8', 'replace')} is not there")
-            found[begin - first : end - first] = file.read(offset + begin - position, end - begin)
+            joined[begin - first : end - first] = file.read(offset + begin - position, end - begin)
         position += size
-    return bytes(found)
+    return bytes(joined)
 
 
 def _fill(dataset: Any) -> Any:

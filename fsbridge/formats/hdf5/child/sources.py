@@ -69,10 +69,10 @@ class Sources(Objects):
 
     def _other(self, place: str, blocks: BlockFile) -> Sources:
         """Let HDF5 open another file of the same remote store, and return it."""
-        found = type(self)()
-        found.path, found.blocks = place, blocks
-        found.file = open_blocks(place, blocks)[0]
-        return found
+        other = type(self)()
+        other.path, other.blocks = place, blocks
+        other.file = open_blocks(place, blocks)[0]
+        return other
 
     def sources(self, dataset: Any) -> list[str]:
         """Return the paths of the other files that hold a dataset's data.
@@ -89,17 +89,17 @@ class Sources(Objects):
             names = [h5types.text(plist.get_external(i)[0]) for i in range(count)]
             self._others.look([*names, *(literal(plist.get_virtual_filename(i)) for i in range(mappings))])
         raw = self.raw_folder(plist) if count and self.blocks is None else ""
-        found = dict.fromkeys(self._allowed(os.path.join(raw, h5types.text(plist.get_external(i)[0]))) for i in range(count))
+        paths = dict.fromkeys(self._allowed(os.path.join(raw, h5types.text(plist.get_external(i)[0]))) for i in range(count))
         seen: set[OtherData] = set()
         for i in range(mappings):
             name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
             if name == ".":
-                found |= dict.fromkeys(self._own(source, seen))
+                paths |= dict.fromkeys(self._own(source, seen))
             else:
-                found |= dict.fromkeys(self._all_files([OtherData(place, source) for place in self._files(name)], seen))
-            if len(found) > MAX_SOURCES:
+                paths |= dict.fromkeys(self._all_files([OtherData(place, source) for place in self._files(name)], seen))
+            if len(paths) > MAX_SOURCES:
                 raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
-        return list(found)
+        return list(paths)
 
     def _files(self, name: str) -> Iterator[str]:
         """Yield the files that a name stands for: one, or those that fit a pattern."""
@@ -111,9 +111,9 @@ class Sources(Objects):
             raise Refusal("unsupported", "virtual dataset over a pattern of directories")
         folder = literal(folder)
         self._patterned = True
-        names = {found for listed in self._folders(folder) for found in self._fitting(listed, expression(base))}
-        for found in sorted(names):
-            yield from self._places(os.path.join(folder, found))
+        names = {entry for listed in self._folders(folder) for entry in self._fitting(listed, expression(base))}
+        for entry in sorted(names):
+            yield from self._places(os.path.join(folder, entry))
 
     def _folders(self, folder: str) -> list[str]:
         """Return the folders where files of a virtual dataset's pattern in `folder` may be."""
@@ -124,7 +124,7 @@ class Sources(Objects):
     def _fitting(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
         self._allowed(os.path.join(folder, "x"))
         try:
-            return [found for found in os.listdir(folder) if pattern.fullmatch(found)]
+            return [entry for entry in os.listdir(folder) if pattern.fullmatch(entry)]
         except OSError as error:
             check_absent(folder, error)
             return []
@@ -139,9 +139,9 @@ class Sources(Objects):
             yield name
             return
         tried = file_search.places(self._folders_of_file(), name)
-        found = file_search.first(tried)
-        for i, place in enumerate(tried if found is None else tried[: found + 1]):
-            if i == (found or 0) or self._is_allowed(place):
+        position = file_search.first(tried)
+        for i, place in enumerate(tried if position is None else tried[: position + 1]):
+            if i == (position or 0) or self._is_allowed(place):
                 yield place
 
     def _folders_of_file(self) -> list[str]:
@@ -230,7 +230,7 @@ class Sources(Objects):
         other.path, other.allowed = part.place, self.allowed
         try:
             other.file = open_local(part.place)[0]
-            parts = [found for path in other._named(part.dataset) for found in other._parts(other._follow(path))]
+            parts = [data for path in other._named(part.dataset) for data in other._parts(other._follow(path))]
             return parts, not other._patterned
         except (Refusal, *H5_ERRORS) as error:
             if failure_of(error).kind not in ("corrupt", "stale", "not_found"):
@@ -240,12 +240,12 @@ class Sources(Objects):
             if other.file is not None:
                 other.file.close()
 
-    def _parts(self, found: Any) -> Iterator[OtherData]:
+    def _parts(self, target: Any) -> Iterator[OtherData]:
         """Yield the places outside this file with the data of an object that `_follow` returned."""
-        if isinstance(found, OtherData):
-            yield found
-        elif isinstance(found, h5d.DatasetID):
-            plist = found.get_create_plist()
+        if isinstance(target, OtherData):
+            yield target
+        elif isinstance(target, h5d.DatasetID):
+            plist = target.get_create_plist()
             for i in range(plist.get_external_count()):
                 yield OtherData(os.path.join(os.path.dirname(self.path), h5types.text(plist.get_external(i)[0])), None)
             for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
@@ -263,30 +263,30 @@ class Sources(Objects):
             return bool(plist.get_external_count())
         return any(plist.get_virtual_filename(i) != "." for i in range(plist.get_virtual_count()))
 
-    def read_block(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...], found: Any, memory_type: Any) -> None:
-        """Read a block of a dataset, wherever its data is, in `memory_type`, into the array `found`."""
+    def read_block(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...], block: Any, memory_type: Any) -> None:
+        """Read a block of a dataset, wherever its data is, in `memory_type`, into the array `block`."""
         if self._others is None or not self.has_remote_data(dataset):
             memory, selected = select(dataset, start, shape)
-            dataset.read(memory, selected, found, memory_type)
+            dataset.read(memory, selected, block, memory_type)
         elif dataset.get_create_plist().get_external_count():
-            remote_data.read_external(dataset, self._others.blocks, start, shape, found, memory_type)
+            remote_data.read_external(dataset, self._others.blocks, start, shape, block, memory_type)
         else:
-            remote_data.read_virtual(dataset, self._mapped, start, shape, found, memory_type)
+            remote_data.read_virtual(dataset, self._mapped, start, shape, block, memory_type)
 
     def _mapped(self, name: str, path: str) -> Any:
         """Return the opened dataset at `path` of the file `name`, or None if there is none."""
         parts = [literal(part) for part in path.split("/") if part not in ("", ".")]
         assert self._others is not None
         file = self if name == "." else self._others.opened(literal(name))
-        found = None if file is None else file._follow(parts)
-        if found is None:
+        dataset = None if file is None else file._follow(parts)
+        if dataset is None:
             return None
-        if not isinstance(found, h5d.DatasetID):
+        if not isinstance(dataset, h5d.DatasetID):
             raise Refusal("unsupported", f"virtual dataset whose source {path} in {name} is behind a link to another file")
-        plist = found.get_create_plist()
+        plist = dataset.get_create_plist()
         if plist.get_layout() == h5d.VIRTUAL or plist.get_external_count():
             raise Refusal("unsupported", f"virtual dataset whose source {path} in {name} has its data in further files")
-        return found
+        return dataset
 
     # ---- data in the same file
 
@@ -310,8 +310,8 @@ class Sources(Objects):
         if parts and "%b" in BLOCK.findall(parts[-1]):
             group, pattern = self._follow(list(map(literal, parts[:-1]))), expression(parts[-1])
             names = [h5types.text(raw) for raw in group] if isinstance(group, h5g.GroupID) else []
-            for found in filter(pattern.fullmatch, names):
-                yield [*map(literal, parts[:-1]), found]
+            for entry in filter(pattern.fullmatch, names):
+                yield [*map(literal, parts[:-1]), entry]
         else:
             yield list(map(literal, parts))
 

@@ -73,8 +73,8 @@ def serve(sock: socket.socket) -> None:
             request, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)
             signal.alarm(request["seconds"])
             signal.setitimer(signal.ITIMER_PROF, request.get("computing", 0.0))
-            found, attachments = answer(worker, request)
-            protocol.send(sock, found, attachments)
+            reply, attachments = answer(worker, request)
+            protocol.send(sock, reply, attachments)
             signal.setitimer(signal.ITIMER_PROF, 0.0)
             signal.alarm(0)
 

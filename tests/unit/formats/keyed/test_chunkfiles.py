@@ -306,7 +306,7 @@ def test_p7_a_long_pass_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(chunkfiles, "LOOK_SECONDS", 0.0)
     files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), ChunkKeys("."))
     making = files._join()
-    until(lambda: len(making.found) == 4)
+    until(lambda: len(making.batches) == 4)
     try:
         assert [[i for i, _ in batch] for batch in itertools.islice(files.scan(()), 4)] == [[0], [], [], []]
         assert [[i for i, _ in batch] for batch in itertools.islice(files.scan((1,)), 4)] == [[], [], [], []]
