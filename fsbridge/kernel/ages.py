@@ -30,13 +30,13 @@ class Ages:
         self._listed = max(self._ttl, config.remote.listing_ttl) if config.is_remote else None
         self._doubted = -math.inf
 
-    def opened(self) -> as_of:
+    def begin_open(self) -> as_of:
         """Return the context for opening a file."""
         if self._listed is not None or self._ttl == math.inf:
             return self._since(self._ttl)
         return as_of(math.inf, max(time.monotonic() - self._ttl, self._doubted))
 
-    def listed(self, extent: int) -> as_of:
+    def begin_listing(self, extent: int) -> as_of:
         """Return the context for listing a directory of about `extent` members.
 
         It asks for the present state, but accepts an older listing if a new one would take long.

@@ -133,7 +133,7 @@ def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, aske
 
     `attrs`: its attributes, if the listing of the directory above gave them at the time `asked`.
     """
-    with ages.listed(node.extent) as answers:
+    with ages.begin_listing(node.extent) as answers:
         shown = node.present()  # this asks for the present state, so the attributes need not
         attrs = attrs or node.attrs()
         batches = all_batches(shown)

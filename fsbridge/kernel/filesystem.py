@@ -30,7 +30,7 @@ from fsbridge.kernel.jobs import Jobs, Loads
 from fsbridge.kernel.lanes import Subject
 from fsbridge.kernel.pages import PageVersions, StaleOpens
 from fsbridge.kernel.readahead import NoReadAhead, ReadAhead
-from fsbridge.kernel.records import HELD, Record, opened
+from fsbridge.kernel.records import HELD, Record, open_node
 from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, possible_target
 from fsbridge.threads.deadlines import Stopwatch
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
@@ -215,17 +215,17 @@ class Filesystem(pyfuse3.Operations):
         begun, holder = Stopwatch(), self.inodes.find(inode)
         node = holder.node if isinstance(holder, HELD) else holder
         if node is not None:
-            self.ahead.opening(node, self.pages.seen(inode))
+            self.ahead.note_opening(node, self.pages.seen(inode))
         again = self.stale.until(inode) is not None
         above = self.inodes.find(holder.parent) if isinstance(holder, Record) and again else None
         try:
-            with without_waiting(), self.ages.opened():
+            with without_waiting(), self.ages.begin_open():
                 handle, direct = open_file(holder, above)
         except WouldWait:
             deadline, subject = self._deadline(self.config.metadata_deadline), self._subject(inode)
 
             def open_now() -> tuple[Handle, bool]:
-                with self.ages.opened():
+                with self.ages.begin_open():
                     return open_file(holder, above)
 
             handle, direct = await self.jobs.metadata.run(
@@ -233,7 +233,7 @@ class Filesystem(pyfuse3.Operations):
             )
         try:
             file = OpenFile(inode, handle, holder)
-            reply = self._opened(file, flags, again, direct)
+            reply = self._admit(file, flags, again, direct)
         except BaseException:
             self._discard(handle)
             raise
@@ -241,24 +241,24 @@ class Filesystem(pyfuse3.Operations):
             tell("open", inode, 0, file.size, begun.seconds)
         return reply
 
-    def _opened(self, file: OpenFile, flags: int, again: bool, direct: bool) -> FileInfo:
+    def _admit(self, file: OpenFile, flags: int, again: bool, direct: bool) -> FileInfo:
         """Count an open, and decide how it may use the page cache.
 
         `again`: the kernel does not look it up once more; `direct`: the inode is that of another version.
         """
         reply = FileInfo(keep_cache=True, direct_io=direct)
-        caching = self.pages.opened(file.inode, file.version) if file.unversioned else None
+        caching = self.pages.count_open(file.inode, file.version) if file.unversioned else None
         try:
             if caching is not None and not self.config.immutable:
                 if caching.direct and file.slot is not None and not again:
                     raise Stale("an outdated version is open; the next look-up gives the present one another inode")
                 reply.keep_cache, reply.direct_io = caching
             file.watch(reply.direct_io or bool(flags & os.O_DIRECT))
-            self.ahead.opened(file)
+            self.ahead.note_open(file)
             reply.fh = self.files.add(file)
         except BaseException:
             if caching is not None:
-                self.pages.closed(file.inode, file.version)
+                self.pages.count_close(file.inode, file.version)
             raise
         return reply
 
@@ -282,7 +282,7 @@ class Filesystem(pyfuse3.Operations):
                 tell("read", file.inode, off, want, begun.seconds)
         if memoryview(data).nbytes != want or not memoryview(data).c_contiguous:
             raise CorruptData(f"{len(data)} bytes where {want} were asked at {off} of {file.size}")
-        self.ahead.read(file, off, off + want)
+        self.ahead.note_read(file, off, off + want)
         self.counters.bytes_read += want
         return data
 
@@ -291,7 +291,7 @@ class Filesystem(pyfuse3.Operations):
         """Close a file."""
         file = self.files.pop(fh)
         if file.unversioned:
-            self.pages.closed(file.inode, file.version)
+            self.pages.count_close(file.inode, file.version)
         file.handle.close()
 
     def _unread(self, base: int, space: Space | None) -> None:
@@ -328,7 +328,7 @@ class Filesystem(pyfuse3.Operations):
             listing = await self._ask(inode, partial(begun_listing, inode, self.ages))
             if listing.reading is not None:
                 self.directories.remember(inode, listing.reading)
-        self.ahead.listed(listing)
+        self.ahead.note_listing(listing)
         return self.listings.add(listing)
 
     @guarded
@@ -350,7 +350,7 @@ class Filesystem(pyfuse3.Operations):
                 self.directories.remember(listing.inode, whole)
         self.replies.entries(listing, position, token)
         if position:  # a program that has asked for more than the beginning will ask for the rest
-            self.ahead.shown(listing)
+            self.ahead.note_progress(listing)
 
     @silent
     async def releasedir(self, fh: int) -> None:
@@ -390,7 +390,7 @@ class Filesystem(pyfuse3.Operations):
         holder = self.inodes.find(inode)
 
         def ask() -> T:
-            return self.ages.ask(lambda: question(opened(holder)))
+            return self.ages.ask(lambda: question(open_node(holder)))
 
         try:
             with without_waiting():

@@ -22,7 +22,7 @@ from fsbridge.asking import as_of, before_waiting, context, oldest
 from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.pages import Scattered
-from fsbridge.kernel.records import HELD, Parked, Record, opened
+from fsbridge.kernel.records import HELD, Parked, Record, open_node
 from fsbridge.threads.deadlines import Deadline
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered
 
@@ -102,12 +102,12 @@ def open_file(holder: Record | Parked | AnyNode, above: Record | Parked | AnyNod
     `above`: the directory of a file at this second try. If the file has changed again, and keeps its size whatever its
     version is, it opens in its present version. The second result then is True.
     """
-    file = cast(File, opened(holder))
+    file = cast(File, open_node(holder))
     try:
         return file.open(), False
     except Stale:
         if above is not None and isinstance(holder, Record):
-            present = cast(Directory, opened(above)).lookup(holder.name)
+            present = cast(Directory, open_node(above)).lookup(holder.name)
             if present.slot is not None:
                 return cast(File, present).open(), True
         with suppress(FsbridgeError, OSError), as_of(time.monotonic()):  # the look-up that comes next has the same error
@@ -447,7 +447,7 @@ def begun_listing(inode: int, ages: Ages, node: AnyNode) -> Listing:
     """Return a new listing of a directory, with its beginning read. Blocks; raises an error if the directory is gone."""
     before_waiting()
     directory = cast(Directory, node)
-    with ages.listed(directory.extent):
+    with ages.begin_listing(directory.extent):
         listing = Listing(inode, directory)
         listing.restart()  # this asks for the present state, so the attributes need not
         attrs = node.attrs()

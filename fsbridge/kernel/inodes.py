@@ -100,7 +100,7 @@ class InodeTable:
         self._use(record)
         return record.inode
 
-    def listed(self, parent: int, entry: Entry, space: Space | None) -> tuple[int, bool]:
+    def count_listed(self, parent: int, entry: Entry, space: Space | None) -> tuple[int, bool]:
         """Return the inode of a directory entry, and whether the kernel may rely on it; counts one lookup.
 
         If the listing does not tell the entry's version, the inode may be that of an older one. Then the kernel may not rely

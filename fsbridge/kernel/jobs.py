@@ -138,7 +138,7 @@ class Loads:
                 return
 
         def fetch() -> None:
-            with self._ages.listed(listing.shown.extent):
+            with self._ages.begin_listing(listing.shown.extent):
                 listing.fetch(position, rewind)
 
         await self._jobs.metadata.run(fetch, deadline, subject=Subject(listing.inode, None))

@@ -69,7 +69,7 @@ class PageVersions:
     def __len__(self) -> int:
         return len(self._open) + len(self._closed)
 
-    def opened(self, inode: int, version: Hashable) -> Caching:
+    def count_open(self, inode: int, version: Hashable) -> Caching:
         """Count a new open, and return how it may use the page cache."""
         pages = self._open.get(inode) or self._closed.pop(inode, None)
         if pages is None or (pages.version != version and not pages.handles):
@@ -97,7 +97,7 @@ class PageVersions:
         if pages is not None and pages.version == version:
             pages.emptied = True
 
-    def closed(self, inode: int, version: Hashable) -> None:
+    def count_close(self, inode: int, version: Hashable) -> None:
         """Count one close."""
         self.used(inode, version)
         pages = self._open.get(inode)

@@ -310,6 +310,6 @@ class Parked:
 HELD = (Record, Parked)
 
 
-def opened(holder: Record | Parked | AnyNode) -> AnyNode:
+def open_node(holder: Record | Parked | AnyNode) -> AnyNode:
     """Return the node of what `InodeTable.find` returned. May block."""
     return holder.open() if isinstance(holder, HELD) else holder

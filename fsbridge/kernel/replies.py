@@ -144,7 +144,7 @@ class Replies:
                     break
                 numbered += 1
             else:
-                inode, reliable = self._inodes.listed(listing.inode, batch[index], space)
+                inode, reliable = self._inodes.count_listed(listing.inode, batch[index], space)
                 entry.st_ino = inode
                 if not reliable:
                     entry.entry_timeout = 0

@@ -34,19 +34,19 @@ class NoReadAhead:
         """Return the number of directories being read ahead, and of spaces with some that were not entered yet."""
         return 0
 
-    def opening(self, node: AnyNode, seen: bool) -> None:
+    def note_opening(self, node: AnyNode, seen: bool) -> None:
         """A file is about to be opened. `seen`: it was open before, so that the kernel may have its bytes."""
 
-    def opened(self, file: OpenFile) -> None:
+    def note_open(self, file: OpenFile) -> None:
         """A file is open."""
 
-    def read(self, file: OpenFile, start: int, stop: int) -> None:
+    def note_read(self, file: OpenFile, start: int, stop: int) -> None:
         """Bytes [start, stop) of an open file have been read."""
 
-    def listed(self, listing: Listing) -> None:
+    def note_listing(self, listing: Listing) -> None:
         """A directory is open."""
 
-    def shown(self, listing: Listing) -> None:
+    def note_progress(self, listing: Listing) -> None:
         """The kernel has taken more than the beginning of a listing."""
 
     async def entered(self, inode: int, known: bool) -> None:
@@ -89,21 +89,21 @@ class ReadAhead(NoReadAhead):
     def __len__(self) -> int:
         return len(self.siblings)
 
-    def opening(self, node: AnyNode, seen: bool) -> None:
+    def note_opening(self, node: AnyNode, seen: bool) -> None:
         if self._remote:  # what comes next is sent meanwhile
-            self.readers.opened(node.slot, again=seen)
+            self.readers.note_open(node.slot, again=seen)
 
-    def opened(self, file: OpenFile) -> None:
+    def note_open(self, file: OpenFile) -> None:
         if not self._remote:
-            self.readers.opened(file.slot, file.size)
+            self.readers.note_open(file.slot, file.size)
 
-    def read(self, file: OpenFile, start: int, stop: int) -> None:
-        self.readers.read(file, start, stop)
+    def note_read(self, file: OpenFile, start: int, stop: int) -> None:
+        self.readers.note_read(file, start, stop)
 
-    def listed(self, listing: Listing) -> None:
-        self.readers.listed(listing.directory, listing.first)
+    def note_listing(self, listing: Listing) -> None:
+        self.readers.note_listing(listing.directory, listing.first)
 
-    def shown(self, listing: Listing) -> None:
+    def note_progress(self, listing: Listing) -> None:
         # The next batch is read from the store while the kernel takes this one; in a remote store a batch takes requests.
         if not self._remote and listing.coming is None and listing.goes_on(READY_BATCHES):
             listing.coming = trio.Event()
@@ -124,7 +124,7 @@ class ReadAhead(NoReadAhead):
         """Read batches of a listing, one job at a time on the metadata lane, until enough of them are ready."""
 
         def read() -> None:
-            with self._ages.listed(listing.shown.extent):
+            with self._ages.begin_listing(listing.shown.extent):
                 listing.ahead()
 
         while (coming := listing.coming) is not None:

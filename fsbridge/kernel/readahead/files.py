@@ -182,7 +182,7 @@ class Streams:
         self._streams: list[_Stream] = []  # the most recently used last
         self._recent: OrderedDict[int, Deadline] = OrderedDict()  # files that were opened or made ready
 
-    def opened(self, number: int, behind: int = 0) -> None:
+    def note_open(self, number: int, behind: int = 0) -> None:
         """Note that a file was opened; `behind`: how many files behind it seem to be wanted before it has been read."""
         with self._lock:
             stream = self._find(number)
@@ -295,7 +295,7 @@ class Readers:
         # Directories of a space that were listed, by the position of the first entry, the last one last.
         self._listed: OrderedDict[Space, OrderedDict[int | None, Deadline]] = OrderedDict()
 
-    def listed(self, directory: AnyNode, first: int | None) -> None:
+    def note_listing(self, directory: AnyNode, first: int | None) -> None:
         """Note that a directory is about to be listed; its first entry has the position `first` of its space."""
         if directory.slot is None or self._depths is None or not self._depths.listed:
             return
@@ -314,7 +314,7 @@ class Readers:
         listed = known.get(position)
         return self._depths.listed if listed is None or listed.passed else self._depths.begun
 
-    def opened(self, slot: tuple[Space, int] | None, size: int = 0, again: bool = False) -> None:
+    def note_open(self, slot: tuple[Space, int] | None, size: int = 0, again: bool = False) -> None:
         """Note that the file at a position of a space is being opened, or is open.
 
         `size`: its bytes, 0 if not known yet. `again`: True if the kernel may still have the file's bytes. Its opening then
@@ -331,9 +331,9 @@ class Readers:
             if len(self._streams) > MAX_SPACES:
                 self._streams.popitem(last=False)
         self._streams.move_to_end(space)
-        streams.opened(position, 0 if again else self._behind(space, position))
+        streams.note_open(position, 0 if again else self._behind(space, position))
 
-    def read(self, file: OpenFile, start: int, stop: int) -> None:
+    def note_read(self, file: OpenFile, start: int, stop: int) -> None:
         """Note a request for the bytes [start, stop) of a file."""
         if stop >= file.size:
             if not file.progress.ended:

@@ -113,7 +113,7 @@ async def _opendir(filesystem: Filesystem, node: Exploding, error: BaseException
     def opener() -> Any:
         raise error
 
-    inode, _ = filesystem.inodes.listed(1, Entry(b"lazy", Attrs("directory", 0, 0), opener), None)
+    inode, _ = filesystem.inodes.count_listed(1, Entry(b"lazy", Attrs("directory", 0, 0), opener), None)
     await filesystem.opendir(inode, CTX)
 
 

@@ -494,8 +494,8 @@ def test_p11_an_open_that_fails_when_the_file_is_open_leaves_nothing(failing: st
         with monkeypatch.context() as scarce:
             ahead = type(filesystem.ahead)
             broken: dict[str, tuple[type, str]] = {
-                "pages": (PageVersions, "opened"),
-                "read-ahead": (ahead, "opened"),
+                "pages": (PageVersions, "count_open"),
+                "read-ahead": (ahead, "note_open"),
                 "files": (HandleTable, "add"),
             }
             scarce.setattr(*broken[failing], fail)
@@ -622,14 +622,14 @@ def test_p9_a_chunk_that_is_replaced_again_and_again_opens_at_the_second_try(usu
 def test_the_memory_of_pages_is_bounded() -> None:
     pages = PageVersions(remembered=10)
     for inode in range(100):
-        pages.opened(inode, "v")
-        pages.closed(inode, "v")
+        pages.count_open(inode, "v")
+        pages.count_close(inode, "v")
     assert len(pages) == 10
-    assert pages.opened(99, "v") == Caching(keep=True, direct=False)
-    assert pages.opened(5, "v") == Caching(keep=False, direct=False)
-    pages.closed(99, "v")
+    assert pages.count_open(99, "v") == Caching(keep=True, direct=False)
+    assert pages.count_open(5, "v") == Caching(keep=False, direct=False)
+    pages.count_close(99, "v")
     pages.forget(99)
-    assert pages.opened(99, "v") == Caching(keep=False, direct=False)
+    assert pages.count_open(99, "v") == Caching(keep=False, direct=False)
 
 
 def test_immutable_keeps_everything() -> None:

@@ -78,26 +78,26 @@ def test_an_opened_node_stays_while_its_version_does() -> None:
 def test_a_listed_node_is_opened_at_first_use_and_adopted_by_a_lookup() -> None:
     table = InodeTable(FakeDirectory())
     opened = []
-    inode, reliable = table.listed(ROOT, Entry(b"a", FILE, lambda: opened.append(1) or versioned(3)), None)
+    inode, reliable = table.count_listed(ROOT, Entry(b"a", FILE, lambda: opened.append(1) or versioned(3)), None)
     assert reliable
     assert not opened
     assert table.looked_up(ROOT, b"a", versioned(7), "file") == inode, "its content was not seen yet"
     assert not opened
-    again, reliable = table.listed(ROOT, entry(b"a", versioned(8)), None)
+    again, reliable = table.count_listed(ROOT, entry(b"a", versioned(8)), None)
     assert again == inode, "a listing that does not know the version must not take the inode away"
     assert not reliable, "but the kernel has to look the name up before it relies on it"
-    assert table.listed(ROOT, entry(b"a", versioned(7), ("stamp", 7)), None) == (inode, True)
-    assert table.listed(ROOT, entry(b"a", versioned(8), ("stamp", 8)), None)[0] != inode
+    assert table.count_listed(ROOT, entry(b"a", versioned(7), ("stamp", 7)), None) == (inode, True)
+    assert table.count_listed(ROOT, entry(b"a", versioned(8), ("stamp", 8)), None)[0] != inode
 
 
 def test_a_listed_node_that_changed_before_its_first_use_is_stale() -> None:
     table = InodeTable(FakeDirectory())
-    inode, _ = table.listed(ROOT, entry(b"a", versioned(2), ("stamp", 1)), None)
+    inode, _ = table.count_listed(ROOT, entry(b"a", versioned(2), ("stamp", 1)), None)
     record = table.find(inode)
     assert isinstance(record, Record)
     with pytest.raises(Stale):
         record.open()
-    inode, _ = table.listed(ROOT, entry(b"b", FakeDirectory()), None)
+    inode, _ = table.count_listed(ROOT, entry(b"b", FakeDirectory()), None)
     record = table.find(inode)
     assert isinstance(record, Record)
     with pytest.raises(Stale):
@@ -110,7 +110,7 @@ def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again(m
     table = InodeTable(root)
     inodes = []
     for name, directory in root.members.items():
-        inode, _ = table.listed(ROOT, Entry(name, directory.attrs(), lambda directory=directory: directory), None)
+        inode, _ = table.count_listed(ROOT, Entry(name, directory.attrs(), lambda directory=directory: directory), None)
         inodes.append((inode, table.looked_up(inode, b"f", directory.members[b"f"], "file")))
     told = [number for pair in inodes for number in pair]
     assert opened(table, told) == 10
@@ -139,8 +139,8 @@ def test_p6_what_the_kernel_knows_of_an_array_is_half_a_kilobyte(monkeypatch: py
     tracemalloc.start()
     try:
         for number in range(arrays):
-            inode, _ = table.listed(ROOT, Entry(b"array%06d" % number, shown, FakeDirectory), None)
-            table.listed(inode, Entry(b"zarr.json", FILE, FakeFile, number.to_bytes(16, "big")), None)
+            inode, _ = table.count_listed(ROOT, Entry(b"array%06d" % number, shown, FakeDirectory), None)
+            table.count_listed(inode, Entry(b"zarr.json", FILE, FakeFile, number.to_bytes(16, "big")), None)
             space = SimpleNamespace(identity=b"%016d" % number, size=10)
             base = table.base(inode, space)  # type: ignore[arg-type]
             assert base is not None
@@ -274,7 +274,7 @@ def test_a_space_too_large_for_a_range_has_single_inodes() -> None:
     space = FakeSpace(MAX_SPACE * 1000)
     assert table.base(ROOT, space) is None
     far = MAX_SPACE * 999
-    listed, _ = table.listed(ROOT, Entry(b"x", FILE, far), space)
+    listed, _ = table.count_listed(ROOT, Entry(b"x", FILE, far), space)
     assert table.looked_up(ROOT, b"x", space.node(far), "file") == listed
     assert table.looked_up(ROOT, b"y", space.node(far - 1), "file") != listed
     record = table.find(listed)
@@ -340,7 +340,7 @@ class Kernel(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from([b"a", b"b"]), version=st.integers(0, 2))
     def list_known(self, name: bytes, version: int) -> None:
-        inode, reliable = self.table.listed(ROOT, entry(name, versioned(version), ("stamp", version)), None)
+        inode, reliable = self.table.count_listed(ROOT, entry(name, versioned(version), ("stamp", version)), None)
         assert reliable
         self.told(inode, (name, version))
 
@@ -406,13 +406,13 @@ def test_what_a_listing_has_made_needs_no_worker_to_be_opened_also_after_it_was_
     table = InodeTable(root)
     file = versioned(1)
     listed = Entry(b"a", Attrs("file", 1, 0), Ready(file), ("stamp", 1))
-    inode, _ = table.listed(ROOT, listed, None)
+    inode, _ = table.count_listed(ROOT, listed, None)
     record = table.find(inode)
     assert isinstance(record, Record)
     assert record.node is file
     record.park()
     assert record.node is None
-    assert table.listed(ROOT, listed, None) == (inode, True)
+    assert table.count_listed(ROOT, listed, None) == (inode, True)
     assert record.node is file
 
 

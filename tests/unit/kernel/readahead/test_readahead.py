@@ -110,7 +110,7 @@ def followed(numbers: list[int], count: int = 100, finish: bool = True) -> list[
     streams = Streams(Now(), count, ahead.take)
     steps = []
     for number in numbers:
-        streams.opened(number)
+        streams.note_open(number)
         steps.append(ahead.copy())
         ahead.clear()
         if finish:
@@ -127,7 +127,7 @@ def test_smaller_files_are_read_ahead_several_at_a_time() -> None:
     streams = Streams(Now(), 40, ahead.take, Depths(1, 2, 8, batch=4))
     steps = []
     for number in range(40):
-        streams.opened(number)
+        streams.note_open(number)
         steps.append(ahead.copy())
         ahead.clear()
         streams.finished(number)
@@ -150,8 +150,8 @@ def test_files_without_room_have_their_turn_with_the_next_open() -> None:
     readers, space = Readers(Now(), Depths(1, 2, 8, batch=4)), Full(40)
     for number in range(12):
         file = OpenFile(5, FakeFile(b"x").open(), FakeFile(slot=(space, number)))
-        readers.opened(file.slot, file.size)
-        readers.read(file, 0, file.size)
+        readers.note_open(file.slot, file.size)
+        readers.note_read(file, 0, file.size)
     assert sorted(ahead) == sorted(set(ahead))
     assert set(range(2, 16)) <= set(ahead)
     assert not full
@@ -178,8 +178,8 @@ def test_how_many_files_are_read_ahead_depends_on_their_size() -> None:
         for number in range(20):
             file = OpenFile(5, FakeFile(b"x").open(), FakeFile(slot=(space, number)))
             file.size = size
-            readers.opened(file.slot, file.size)
-            readers.read(file, 0, size)
+            readers.note_open(file.slot, file.size)
+            readers.note_read(file, 0, size)
         assert max(asked) - 19 <= most
         assert max(asked) - 19 > most // 2 - 1
 
@@ -189,7 +189,7 @@ def test_what_found_no_room_has_its_turn_with_the_next_open() -> None:
     streams = Streams(Now(), 100, ahead.take)
     for number in range(8):
         ahead.full = number in (3, 4)
-        streams.opened(number)
+        streams.note_open(number)
         streams.finished(number)
     assert ahead == [2, 3, 4, 6, 7, 8, 9, 10, 11], "5 was read meanwhile"
 
@@ -210,8 +210,8 @@ def test_two_readers_taking_turns_are_one_stream() -> None:
     ahead = Ahead()
     streams = Streams(Now(), 100, ahead.take)
     for number in range(0, 20, 2):
-        streams.opened(number)
-        streams.opened(number + 1)
+        streams.note_open(number)
+        streams.note_open(number + 1)
         streams.finished(number + 1)
         streams.finished(number)
     assert ahead == sorted(set(ahead))
@@ -227,7 +227,7 @@ def test_the_number_of_streams_is_bounded() -> None:
     ahead = Ahead()
     streams = Streams(Now(), 10**6, ahead.take)
     for number in range(0, 10**5, 100):
-        streams.opened(number)
+        streams.note_open(number)
         streams.finished(number)
     assert ahead == []
     assert len(streams._streams) == MAX_STREAMS
@@ -237,7 +237,7 @@ def test_two_readers_of_one_array_do_not_make_each_others_files_ready_again() ->
     ahead = Ahead()
     streams = Streams(Now(), 100, ahead.take)
     for number in (*range(20, 30), *range(10, 20)):
-        streams.opened(number)
+        streams.note_open(number)
         streams.finished(number)
     assert max(ahead) < 40
     assert len(ahead) == len(set(ahead))
@@ -255,7 +255,7 @@ def test_stored_bytes_of_remote_files_are_prefetched_first_and_further_ahead() -
     streams = Streams(Now(), 1000, ahead.take, REMOTE, fetch)
     steps = []
     for number in range(4):
-        streams.opened(number)
+        streams.note_open(number)
         streams.finished(number)
         steps.append((ahead[-1] if ahead else 0, sent[-1] if sent else 0))
     assert steps == [(0, 0), (9, 33), (18, 66), (19, 67)]
@@ -269,27 +269,27 @@ def test_remote_files_behind_the_first_are_prefetched_if_the_directory_was_just_
     sent: list[int] = []
     space = FarSpace(sent)
     readers = Readers(Now(), REMOTE)
-    readers.opened((space, 10))
+    readers.note_open((space, 10))
     assert not sent
-    readers.listed(SpaceDirectory(space, 100), 30)
-    readers.opened((space, 20))
-    readers.opened((space, 998))
+    readers.note_listing(SpaceDirectory(space, 100), 30)
+    readers.note_open((space, 20))
+    readers.note_open((space, 998))
     assert sent == [21, 22, 23, 24, 999]
     readers.forget(space)
-    readers.opened((space, 40))
+    readers.note_open((space, 40))
     assert len(sent) == 5
-    readers.listed(SpaceDirectory(space, 100), 30)
+    readers.note_listing(SpaceDirectory(space, 100), 30)
     later = time.monotonic() + readahead.LISTED_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    readers.opened((space, 60))
+    readers.note_open((space, 60))
     assert len(sent) == 5, "long ago"
     monkeypatch.undo()
-    readers.listed(SpaceDirectory(space, 100), 30)
-    readers.opened((space, 70), again=True)
+    readers.note_listing(SpaceDirectory(space, 100), 30)
+    readers.note_open((space, 70), again=True)
     assert len(sent) == 5, "the kernel may have it, and those behind it"
     near = Readers(Now())
-    near.listed(SpaceDirectory(space, 100), 30)
-    near.opened((space, 80))
+    near.note_listing(SpaceDirectory(space, 100), 30)
+    near.note_open((space, 80))
     assert len(sent) == 5
 
 
@@ -301,16 +301,16 @@ def test_on_remote_stores_many_files_are_prefetched_when_the_first_of_a_listing_
     space = FarSpace(sent)
     readers = Readers(Now(), REMOTE)
     for first in (100, 200, 300, None):
-        readers.listed(SpaceDirectory(space, first or 0), first)
+        readers.note_listing(SpaceDirectory(space, first or 0), first)
     for opened in (200, 100):
-        readers.opened((space, opened))
+        readers.note_open((space, opened))
         assert sent == list(range(opened + 1, opened + 1 + REMOTE.begun))
         sent.clear()
-    readers.opened((space, 301))
+    readers.note_open((space, 301))
     assert sent == [302, 303, 304, 305]
     later = time.monotonic() + readahead.LISTED_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    readers.opened((space, 300))
+    readers.note_open((space, 300))
     assert len(sent) == 4, "long ago"
 
 
@@ -334,7 +334,7 @@ def test_no_more_remote_files_are_made_at_a_time_once_all_are_prefetched() -> No
     ahead, threads, makers = Ahead(), Later(), Later()
     streams = Streams(threads, 40, ahead.take, REMOTE, lambda number: True, makers)
     for number in range(38):
-        streams.opened(number)
+        streams.note_open(number)
         streams.finished(number)
         threads.work()
     assert not ahead
@@ -353,7 +353,7 @@ def test_remote_files_that_are_ready_are_not_prefetched() -> None:
 
     streams = Streams(threads, 1000, ahead.take, REMOTE, fetch)
     for number in range(8):
-        streams.opened(number)
+        streams.note_open(number)
         streams.finished(number)
     threads.work()
     assert sent == sorted(set(sent))
@@ -485,14 +485,14 @@ class Following:
             node = node.lookup(name)
         handle: Handle = node.open()
         self.file = OpenFile(0, handle, node)
-        self.readers.opened(self.file.slot, self.file.size)
+        self.readers.note_open(self.file.slot, self.file.size)
         return handle
 
     def read(self, *names: bytes) -> bytes:
         handle = self.open(*names)
         data = handle.peek(0, handle.size)
         data = bytes(handle.read(0, handle.size) if data is None else data)
-        self.readers.read(self.file, 0, handle.size)
+        self.readers.note_read(self.file, 0, handle.size)
         handle.close()
         return data
 
@@ -556,9 +556,9 @@ def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100) -
     file = FakeFile(bytes(size), window=window)
     readers = Readers(Now())
     reading = OpenFile(5, file.open(), file)
-    readers.opened(reading.slot, reading.size)
+    readers.note_open(reading.slot, reading.size)
     for start, stop in reads:
-        readers.read(reading, start, stop)
+        readers.note_read(reading, start, stop)
     return file.prefetched
 
 
@@ -593,7 +593,7 @@ def test_parts_of_a_long_remote_file_are_made_a_few_at_a_time_too() -> None:
     file = FakeFile(bytes(1000), window=100)
     opened = OpenFile(1, file.open(), file)
     for start in (0, 50):
-        readers.read(opened, start, start + 50)
+        readers.note_read(opened, start, start + 50)
     assert not sending.jobs
     assert len(making.jobs) == 2
 
@@ -602,7 +602,7 @@ def test_unread_spaces_are_forgotten() -> None:
     readers = Readers(Now())
     spaces = [FakeSpace(10) for _ in range(MAX_SPACES + 3)]
     for space in spaces:
-        readers.opened((space, 0), 1)
+        readers.note_open((space, 0), 1)
     assert len(readers._streams) == MAX_SPACES
     for space in spaces:
         readers.forget(space)
