@@ -137,7 +137,8 @@ class ArrayVersion:
         if self._moment.before(self._changed_ns(indices, infos)):
             self._move_on()
         return [
-            None if info is None else self.chunks.opened(index, info) for index, info in zip(indices, infos, strict=True)
+            None if info is None else self.chunks.open_stored(index, info)
+            for index, info in zip(indices, infos, strict=True)
         ]
 
     def _changed_ns(self, indices: Sequence[Index], infos: Sequence[ChunkInfo | None]) -> int:

@@ -106,7 +106,7 @@ class DecodedChunks:
         if version is not None:
             _expect(chunk.info, version)
         self.check()
-        return self.opened(index, chunk.info)
+        return self.open_stored(index, chunk.info)
 
     def holds(self, index: Index) -> bool:
         """True if a chunk's decoded bytes are cached in the newest version that is known (does not block)."""
@@ -183,7 +183,7 @@ class DecodedChunks:
             return True
         return self.cache.prefetch(key, size, chunk.read_into, info.stored) is not None or self.cache.holds(key)
 
-    def opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
+    def open_stored(self, index: Index, info: ChunkInfo) -> DecodedChunk:
         """Return an open chunk for the stored chunk that was found at `index`."""
         version = settled(info)
         size = self.size(index)

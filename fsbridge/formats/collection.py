@@ -134,7 +134,7 @@ class CollectionGroup(Group):
 
         A member that does not answer is listed as it was last time, or else as a store. Looking it up reports the problem.
         """
-        if self._source.store.prefixes:  # a listing has all that is needed, and requests have their own deadlines
+        if self._source.store.has_no_directories:  # a listing has all that is needed, and requests have their own deadlines
             for entry in self._source.store.list(self._key, stats=True):
                 if self._appears(entry):
                     assert entry.stat is not None

@@ -96,7 +96,7 @@ def detect_key(store: Store, key: Key, size: int) -> Format | None:
     counts as HDF5 without a request, and any other object is read once. A server's error is raised: it never means
     "no store".
     """
-    if store.prefixes:
+    if store.has_no_directories:
         if promised(key.name, False) == HDF5:
             return HDF5
         head = store.read_range(key, 0, min(size, FIRST_LOOK))[0]

@@ -167,7 +167,7 @@ class DocumentReader:
         """True if the store may be able to confirm bytes of a document without reading it, so that `adopt` may succeed."""
         return self._store.vouches
 
-    def shown(self, key: Key) -> bool:
+    def shows(self, key: Key) -> bool:
         """True if the store already knows of an object at `key`, without a request. This may be outdated."""
         return self._store.shows(key)
 

@@ -58,7 +58,7 @@ class CandidateDirectory:
             return None
         return values if isinstance(values, dict) else None
 
-    def below(self, name: str) -> CandidateDirectory:
+    def subdirectory(self, name: str) -> CandidateDirectory:
         """Return the directory of that name, whether or not it exists."""
         return CandidateDirectory(self.store, self.config, self.key / name)
 

@@ -192,9 +192,9 @@ class Opening:
 
     def _member(self, store: Store, path: str, form: Format, key: Key, config: Config) -> Source:
         """Open the member at `key` of the collection in `store`, which is the directory `path` (`collection.OpenMember`)."""
-        if form.access != "path" or (store.prefixes and form.remote):
+        if form.access != "path" or (store.has_no_directories and form.remote):
             return self.keyed(form.name, store, config, key, owned=False)
-        if store.prefixes:
+        if store.has_no_directories:
             raise Unsupported(f"{store.describe(key)}: {form.name} can be read from local disks only; copy it to one")
         return self.path(form.name, os.path.join(path, key), config)
 

@@ -81,9 +81,9 @@ def _open_n5(origin: HierarchyPlace) -> Source:
 
 def _is_hangar(candidate: CandidateDirectory | CandidateFile) -> bool:
     """True if it is or holds a repository: `branch.lmdb` beside `data`, on a local disk."""
-    if not isinstance(candidate, CandidateDirectory) or candidate.store.prefixes:
+    if not isinstance(candidate, CandidateDirectory) or candidate.store.has_no_directories:
         return False
-    folders = (candidate, *map(candidate.below, HANGAR_FOLDERS))
+    folders = (candidate, *map(candidate.subdirectory, HANGAR_FOLDERS))
     return any(folder.has("branch.lmdb") and folder.has("data", directory=True) for folder in folders)
 
 
@@ -98,9 +98,9 @@ def _is_icechunk(candidate: CandidateDirectory | CandidateFile) -> bool:
     if not isinstance(candidate, CandidateDirectory):
         return False
     if not candidate.has("repo"):
-        refs = candidate.below("refs")
+        refs = candidate.subdirectory("refs")
         may_be = refs.has("branch.main", directory=True) or not candidate.store.listable  # which has no directories
-        return may_be and refs.below("branch.main").has("ref.json")
+        return may_be and refs.subdirectory("branch.main").has("ref.json")
     try:
         return candidate.store.read_range(candidate.key / "repo", 0, len(ICECHUNK_MAGIC))[0] == ICECHUNK_MAGIC
     except (AccessDenied, *PASSING):

@@ -172,7 +172,7 @@ class Store(ABC):
 
     # What only some stores are, do better, or can do: each default is right for all others
 
-    prefixes: bool = False
+    has_no_directories: bool = False
     """True if directories are only parts of keys: asking for one means listing it, and a look below needs no check."""
 
     remote: bool = False
@@ -198,7 +198,7 @@ class Store(ABC):
         while batch := [member.name for member in islice(members, BATCH_NAMES)]:
             yield batch
 
-    def opened(self, key: Key) -> OpenedObject | None:
+    def open_object(self, key: Key) -> OpenedObject | None:
         """Open the object at `key`; None in stores where that costs more than `stat`. Errors as in `read`."""
         return None
 

@@ -215,10 +215,10 @@ def test_what_is_mounted_is_found_in_the_kernels_list_and_looked_at_there(hangin
     parent = hanging.point.parent
     deadline = time.monotonic() + 10
     mounts = MountPoints()
-    while str(hanging.point) not in mounts.below(str(parent)) and time.monotonic() < deadline:
+    while str(hanging.point) not in mounts.points_below(str(parent)) and time.monotonic() < deadline:
         time.sleep(0.1)  # the list may be a second old
-    assert mounts.below(str(parent)) == {str(hanging.point)}
-    assert mounts.below(str(hanging.point)) == frozenset()
+    assert mounts.points_below(str(parent)) == {str(hanging.point)}
+    assert mounts.points_below(str(hanging.point)) == frozenset()
     folder = os.open(parent, os.O_RDONLY)
     try:
         for name in ("hung", "healthy.zarr"):

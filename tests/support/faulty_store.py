@@ -64,7 +64,7 @@ class FaultyStore(Store):
         self.store = store
         self.plan = plan
 
-    def opened(self, key: Key) -> None:
+    def open_object(self, key: Key) -> None:
         """Behave like a store that does not hold objects open, so that every call goes by the plan."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:

@@ -93,7 +93,7 @@ def test_bytes_that_are_not_in_memory_are_left_to_a_worker(store: LocalStore, mo
 
 def test_p9_a_file_opened_at_once_that_changes_while_it_is_read_is_stale(store: LocalStore, tmp_path: Path) -> None:
     with asking.without_waiting():
-        found = store.opened(Key("d/chunk"))
+        found = store.open_object(Key("d/chunk"))
     assert found.stat == store.stat(Key("d/chunk"))
     assert found.read(10) == b"chunk"
     with open(tmp_path / "d/chunk", "r+b") as file:

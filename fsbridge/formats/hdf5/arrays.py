@@ -26,7 +26,7 @@ from fsbridge.formats.hdf5.chunks import SlabChunks, TableChunks
 from fsbridge.formats.hdf5.dataset import DatasetVersion
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.pages import Path
-from fsbridge.formats.hdf5.types import shown
+from fsbridge.formats.hdf5.types import show_type
 from fsbridge.formats.shared import SharedPart
 from fsbridge.metadata import Index, Origin
 from fsbridge.store import Stat
@@ -158,7 +158,7 @@ class HDF5Array(DatasetVersion):
     """One version of a dataset, with its chunks."""
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], description: Dataset, stat: Stat) -> None:
-        kind = shown(description.dtype, description.form, description.fill)
+        kind = show_type(description.dtype, description.form, description.fill)
         super().__init__(file, path, description, stat, kind)
         self.chunks: TableChunks | SlabChunks = (
             TableChunks(self, kind) if description.layout == "chunked" and not description.null else SlabChunks(self, kind)

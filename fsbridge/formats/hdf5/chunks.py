@@ -62,7 +62,7 @@ class DatasetChunks(Chunks):
         self.array.came()
         if info.version != self.array.version:
             raise Stale(f"{self.array.place}: changed")
-        return self.array.opened()
+        return self.array.open_version()
 
     def through_child(self, index: Index, size: int | None, limit: int) -> bytearray:
         """Return a chunk's elements as HDF5 reads them.
@@ -88,7 +88,7 @@ class DatasetChunks(Chunks):
             question, version=self.array.version.file, limit=limit if size is None else size
         )
         if self.array.dataset.sources:
-            self.array.opened()  # raises Stale if the other files changed
+            self.array.open_version()  # raises Stale if the other files changed
         if len(attachments) != 1 or (size is not None and len(attachments[0]) != size):
             raise CorruptData(f"{self.array.place}: HDF5 read a number of bytes that is not that of the chunk")
         return attachments[0]
@@ -107,7 +107,7 @@ class DatasetChunks(Chunks):
         with contextlib.suppress(FsbridgeError, OSError):  # the same error will be met when the chunk is read
             place = self.stored_at(index)
             if place is not None:
-                self.array.opened().fetch(*place)
+                self.array.open_version().fetch(*place)
 
     @abstractmethod
     def stored_at(self, index: Index) -> tuple[int, int] | None:
@@ -139,7 +139,7 @@ class TableChunks(DatasetChunks):
 
     def table(self) -> ChunkTable:
         """Return the chunk table of this version. It is read when first needed."""
-        self.array.opened()
+        self.array.open_version()
         tables = self.array.file.shared.of(TableCache)
         return tables.get((self.array.file.path, self.array.version, self.array.lasts), self._load)
 
@@ -266,13 +266,13 @@ class SlabChunks(DatasetChunks):
         return self.info(self._inside(index) * self.array.dataset.dtype["size"], None)
 
     def find_prefix(self, prefix: Index) -> int:
-        self.array.opened()
+        self.array.open_version()
         if not self._stored or not self.grid.contains(prefix):
             raise NotFound("no chunk is stored there")
         return self.array.mtime_ns
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        self.array.opened()
+        self.array.open_version()
         counts = self.grid.counts
         if not self._stored or not self.grid.contains(prefix) or len(prefix) >= len(counts):
             return

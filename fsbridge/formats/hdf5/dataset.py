@@ -18,7 +18,7 @@ from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.hdf5.answers import Dataset, dataset
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.filters import FilterPipeline
-from fsbridge.formats.hdf5.types import ShownType, shown, spell, spell_fill
+from fsbridge.formats.hdf5.types import ShownType, show_type, spell, spell_fill
 from fsbridge.formats.hdf5.versions import DataVersion, lasting
 from fsbridge.formats.lazy_metadata import ParsedAttributes, light
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
@@ -62,12 +62,12 @@ class DatasetVersion(Array):
     def current(self) -> bool:
         """Tell whether the file, and every other file that holds the data, is unchanged."""
         try:
-            self.opened()
+            self.open_version()
         except (Stale, NotFound):
             return False
         return True
 
-    def opened(self) -> DataVersion:
+    def open_version(self) -> DataVersion:
         """Return the file of this version. Raises Stale if it changed."""
         if self.dataset.sources:
             before_waiting()
@@ -88,7 +88,7 @@ class DatasetVersion(Array):
         if stat.version != self.version.file:
             raise Stale(f"{self.place}: changed")
         description = dataset(answer)
-        return array_metadata(description, shown(description.dtype, description.form, description.fill))
+        return array_metadata(description, show_type(description.dtype, description.form, description.fill))
 
 
 def _versions(others: Sequence[Stat | None]) -> tuple[Hashable, ...]:

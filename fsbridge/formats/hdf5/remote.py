@@ -49,7 +49,7 @@ class RemoteFile:
     def open(self, seen: Stat) -> RemoteVersion:
         return RemoteVersion(self, seen)
 
-    def beside(self, name: str) -> str:
+    def sibling_path(self, name: str) -> str:
         if name.startswith("/"):
             return name  # a path on the machine that wrote it
         scheme, _, path = self.name.partition("://")
@@ -73,7 +73,7 @@ class RemoteFile:
 
     def named(self, name: str) -> RemoteFile:
         """Return the file that a dataset of this one calls `name`. Raises AccessDenied outside the allowed folders."""
-        place = self.beside(name)
+        place = self.sibling_path(name)
         if not self.is_within(place, self.folders):
             raise AccessDenied(f"has data in another file, {place}: {self.permission(place)}")
         return self.other(place, self.folders)
@@ -185,7 +185,7 @@ class RemoteVersion:
                 return {"denied": str(error)}, []
             return {"files": self._others.look(files), "block": BLOCK}, []
         if isinstance(wanted, dict) and "of" in wanted:
-            return self._others.opened(wanted.pop("of")).supply({"want": wanted}, deadline)
+            return self._others.find_version(wanted.pop("of")).supply({"want": wanted}, deadline)
         if isinstance(wanted, dict) and "data" in wanted:
             numbers = _numbers(wanted["data"], self._size + 1, 2)
             start, length = numbers[0], numbers[-1]
@@ -222,7 +222,7 @@ class _Others:
             looks.append((file.name, number, stat.size))
         return looks
 
-    def opened(self, place: Any) -> RemoteVersion:
+    def find_version(self, place: Any) -> RemoteVersion:
         """Return the version that was looked at last. Raises CorruptData for a file that was never asked about."""
         with self._lock:
             version = self._versions.get(place) if isinstance(place, str) else None

@@ -290,7 +290,7 @@ class HDF5Group(Group):
         return file, done
 
     def _external_path(self, target: Any) -> str:
-        return self.file.data.beside(target[0])
+        return self.file.data.sibling_path(target[0])
 
     def _is_allowed(self, target: Any) -> bool:
         return self.file.data.is_within(self._external_path(target), self.file.config.allow_external)

@@ -58,15 +58,15 @@ class ShownType:
     attributes: Mapping[str, JSON]
 
 
-def shown(described: Described, form: str, fill: bytes | None) -> ShownType:
+def show_type(described: Described, form: str, fill: bytes | None) -> ShownType:
     """Return how a dataset with fill value bytes `fill` is shown. Raises CorruptData for contradictions."""
     try:
-        return _shown(described, form, fill)
+        return _show_type(described, form, fill)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CorruptData(f"impossible datatype: {error!r}") from None
 
 
-def _shown(described: Described, form: str, fill: bytes | None) -> ShownType:
+def _show_type(described: Described, form: str, fill: bytes | None) -> ShownType:
     dims: tuple[int, ...] = ()
     native = spell(described)
     if form == "raw" and described["class"] == "array" and fill is not None and not _even(fill, numpy_type(described)):

@@ -86,7 +86,7 @@ class DataFile(Protocol):
     def open(self, seen: Stat) -> DataVersion:
         """Return the current version. `seen` is what `look` has just returned."""
 
-    def beside(self, name: str) -> str:
+    def sibling_path(self, name: str) -> str:
         """Return the name of the file that a link of this one calls `name`."""
 
     def is_within(self, name: str, folders: Sequence[str]) -> bool:
@@ -141,7 +141,7 @@ class LocalDataFile:
         self._near = descriptors.is_local(version.fd)
         return version
 
-    def beside(self, name: str) -> str:
+    def sibling_path(self, name: str) -> str:
         tried = file_search.places(file_search.folders(self.name), name)
         return file_search.without_links(tried[file_search.first(tried) or 0])
 

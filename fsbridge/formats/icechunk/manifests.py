@@ -297,7 +297,7 @@ def _refused(place: str, folder: str) -> AccessDenied:
 
 def _checked(chunk: Virtual, store: Store, stat: Stat) -> Stat:
     if chunk.etag is not None:
-        if not store.prefixes:
+        if not store.has_no_directories:
             raise Unsupported(f"a virtual chunk in {chunk.location} has an ETag as its version, which a file does not have")
         if not is_version(stat, chunk.etag):
             raise CorruptData(f"{chunk.location} is not the version that the repository refers to")

@@ -107,7 +107,7 @@ class Repository:
         if self.version > 1:
             return self.store.stat(self.key / "repo").mtime_ns
         refs = self.key / "refs"
-        return self.store.stat(refs / f"{BRANCH}main" / "ref.json" if self.store.prefixes else refs).mtime_ns
+        return self.store.stat(refs / f"{BRANCH}main" / "ref.json" if self.store.has_no_directories else refs).mtime_ns
 
     def branches(self) -> Mapping[str, str]:
         """Return all branches by name, and the snapshots they point to now."""

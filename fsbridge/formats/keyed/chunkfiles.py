@@ -35,7 +35,7 @@ BATCH_ENTRIES = 4096
 def chunk_files(store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, directories: FlatDirectories) -> ChunkFiles:
     """Return the chunk files of the array at `directory`."""
     rank = len(grid.shape)
-    if keys.separator == "." and rank + len(keys.prefix) > 1:
+    if keys.separator == "." and rank + len(keys.lead) > 1:
         return FlatChunkFiles(store, directory, grid, keys, directories)
     return NestedChunkFiles(store, directory, grid, keys)
 
@@ -48,7 +48,7 @@ class NestedChunkFiles(ChunkFiles):
         stat = self.store.stat(key)
         if not stat.is_dir:
             raise NotFound(f"{self.store.describe(key)}: a file in place of a directory of chunks")
-        if not prefix and not self.keys.prefix and next(self._members(key, 0), None) is None:
+        if not prefix and not self.keys.lead and next(self._members(key, 0), None) is None:
             raise NotFound(f"{self.store.describe(key)}: no chunk is stored")
         return stat.mtime_ns
 
@@ -138,7 +138,7 @@ class NestedChunkFiles(ChunkFiles):
 
     def _prefix_key(self, prefix: Index) -> Key:
         parts = [str(self.directory)] if self.directory else []
-        return Key("/".join([*parts, *self.keys.prefix, *map(str, prefix)]))
+        return Key("/".join([*parts, *self.keys.lead, *map(str, prefix)]))
 
 
 WINDOW_CHUNKS = 1 << 20
@@ -159,12 +159,12 @@ class FlatChunkFiles(ChunkFiles):
         # _strides[d] is the number of grid cells below one coordinate of dimension d - 1.
         self._strides = [math.prod(self.counts[depth:]) for depth in range(len(self.counts) + 1)]
         separator = re.escape(keys.separator)
-        self._name = re.compile(separator.join([*keys.prefix, *[_NUMBER] * len(self.counts)]) + re.escape(keys.suffix))
+        self._name = re.compile(separator.join([*keys.lead, *[_NUMBER] * len(self.counts)]) + re.escape(keys.suffix))
 
     def _find_directory(self, prefix: Index) -> int:
         # Every look-up of a chunk comes through here. If an outdated listing has a chunk below `prefix`, that is enough;
         # otherwise a store that is being written to would be listed again for every look-up.
-        stored = self._directories.peek(self.directory, self.variant)
+        stored = self._directories.peek(self.directory, self.listing_key)
         if stored is None or not self._holds(stored, prefix):
             # Wait only briefly: during the first listing the directory is shown, although it may turn out to be empty.
             stored = self._join().wait(WAIT_SECONDS)
@@ -245,7 +245,7 @@ class FlatChunkFiles(ChunkFiles):
         before_waiting()
         if self._strides[0] >= 2**64:
             raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
-        return self._directories.join(self.directory, self.variant, self._read)
+        return self._directories.join(self.directory, self.listing_key, self._read)
 
     def _other_names(self) -> Iterator[Sequence[str]]:
         making = self._join()

@@ -63,7 +63,7 @@ class KeyedChunks(Chunks):
 
     def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
         """Return the chunk with its stored object held open, unless that does not pay in the store."""
-        chunk = self.files.opened(index)
+        chunk = self.files.hold_open(index)
         if chunk is None:
             return super().open(index)
         info, held = chunk

@@ -46,7 +46,7 @@ class Copies:
         place = directory / self._name
         known = self._documents.known(place)
         if known is None:
-            return self._name != "zarr.json" and self._documents.shown(place)
+            return self._name != "zarr.json" and self._documents.shows(place)
         return self._name != "zarr.json" or known.values.get("consolidated_metadata") is not None
 
     def _texts(self, directory: Key, key: Key) -> Iterator[bytes]:

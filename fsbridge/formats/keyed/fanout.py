@@ -74,7 +74,7 @@ class FanoutChunkFiles(ChunkFiles):
 
     def _directory_ns(self, directory: Key) -> int:
         """Return the mtime of a directory; in a store without directories they all have that of the store."""
-        return self.store.stat(ROOT if self.store.prefixes else directory).mtime_ns
+        return self.store.stat(ROOT if self.store.has_no_directories else directory).mtime_ns
 
     def _below(self, prefix: Index) -> Key:
         below = self.keys.beginning(prefix) if prefix else ""

@@ -95,7 +95,7 @@ class KeyedGroup(Group):
     def current(self) -> bool:
         """True if a document still says that it is a group. Remote groups are known from the listings of those above."""
         keyed = self.hierarchy.keyed
-        return not keyed.store.prefixes and _current(lambda: self.hierarchy.is_said_group(self.key))
+        return not keyed.store.has_no_directories and _current(lambda: self.hierarchy.is_said_group(self.key))
 
     @property
     def mtime_ns(self) -> int:
@@ -250,7 +250,7 @@ class KeyedGroup(Group):
         keyed, key = self.hierarchy.keyed, self.key / name
         if key.count("/") >= keyed.config.limits.depth:
             raise TooDeep(f"{keyed.store.describe(key)}: more than {keyed.config.limits.depth} nested groups")
-        if keyed.store.prefixes:  # a document proves that it exists, and is read anyway
+        if keyed.store.has_no_directories:  # a document proves that it exists, and is read anyway
             node = self.hierarchy.open(key)
             if as_array(node) is not None or keyed.store.holds(key):
                 return node
@@ -340,7 +340,7 @@ class KeyedSource(Source):
     @property
     def root(self) -> Group | Array:
         node, keyed = self.hierarchy.open(self.key), self.hierarchy.keyed
-        if keyed.store.prefixes and as_array(node) is None:
+        if keyed.store.has_no_directories and as_array(node) is None:
             is_known = any(keyed.documents.known(self.key / name) is not None for name in DOCUMENTS)
             if not is_known and not keyed.store.holds(self.key):
                 raise Stale(f"{keyed.store.describe(self.key)}: no longer there")

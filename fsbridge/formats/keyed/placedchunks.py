@@ -32,22 +32,22 @@ Of an axis with more coordinates than the square of this number it uses only eve
 
 
 class ChunkKeys(NamedTuple):
-    """The spelling of chunk keys: `prefix` is `c` in Zarr v3's default encoding, else empty.
+    """The spelling of chunk keys: `lead` is `c` in Zarr v3's default encoding, else empty.
 
-    The key of a 0-D array's only chunk is the prefix, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding). Every key
+    The key of a 0-D array's only chunk is the lead, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding). Every key
     ends with `suffix` (`.tiff`). `fanout`: the base of the digits into which coordinates are split, 0 for none; see
     `fanout.py`.
     """
 
     separator: Literal["/", "."]
-    prefix: Literal["", "c"] = ""
+    lead: Literal["", "c"] = ""
     suffix: str = ""
     fanout: int = 0
 
     @property
     def directory(self) -> str:
         """The directory below the array's own that holds all chunks; empty if that is the array's own directory."""
-        return self.prefix if self.separator == "/" else ""
+        return self.lead if self.separator == "/" else ""
 
     def encode(self, index: Index) -> str:
         """Return the key of the chunk at `index`, relative to the array's own key."""
@@ -58,11 +58,11 @@ class ChunkKeys(NamedTuple):
     def beginning(self, index: Index) -> str:
         """Return the key of the chunk at `index`, or the beginning of the keys of those below it, without the suffix."""
         if not index:
-            return self.prefix or "0"
+            return self.lead or "0"
         if self.fanout:
             return "/".join(f"d{axis}/{'/'.join(map(str, self._digits(number)))}" for axis, number in enumerate(index))
         below = self.separator.join(map(str, index))
-        return f"{self.prefix}{self.separator}{below}" if self.prefix else below
+        return f"{self.lead}{self.separator}{below}" if self.lead else below
 
     def _digits(self, number: int) -> list[int]:
         """Return the digits of a coordinate to the base `fanout`, the most significant one first."""
@@ -85,7 +85,7 @@ class ChunkKeys(NamedTuple):
         if not name.endswith(self.suffix):
             return None
         name = name[: len(name) - len(self.suffix)]
-        start = f"{self.prefix}{self.separator}" if self.prefix else ""
+        start = f"{self.lead}{self.separator}" if self.lead else ""
         names = name.removeprefix(start).split(self.separator)
         if not name.startswith(start) or len(names) != len(counts):
             return None
@@ -113,7 +113,7 @@ class ChunkKeys(NamedTuple):
             if math.prod(map(len, axes)) >= SPREAD_NAMES:
                 break
             axes.append(range(0, count, 1 + count // (SPREAD_NAMES * SPREAD_NAMES)))
-        start = self.prefix if self.separator == "." else ""
+        start = self.lead if self.separator == "." else ""
         return [self.separator.join([*start, *map(str, index)]) for index in itertools.product(*axes)]
 
 
@@ -136,7 +136,7 @@ class ChunkFiles(ABC):
         self.keys = keys
         self.grid = grid
         self.counts = grid.counts
-        self.variant = (*keys, self.counts)
+        self.listing_key = (*keys, self.counts)
         self._start = f"{directory}/" if directory else ""
         self.asked = None if store.listable else UnlistedChunks(store, directory, grid, keys)
 
@@ -160,11 +160,11 @@ class ChunkFiles(ABC):
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
         return _info(stat)
 
-    def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
+    def hold_open(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
         """Return the chunk with its object held open; None in a store where that does not pay."""
         key = self.key(index)
         try:
-            opened_object = self.store.opened(key)
+            opened_object = self.store.open_object(key)
         except IsADirectory:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk") from None
         return None if opened_object is None else (_info(opened_object.stat), opened_object)
@@ -196,7 +196,7 @@ class ChunkFiles(ABC):
         return {names[name]: size for place, names in wanted.items() for name, size in sizes[place].items()}
 
     def removed_ns(self, indices: Collection[Index]) -> int:
-        if self.store.prefixes:
+        if self.store.has_no_directories:
             return 0
         latest, looked = 0, set[Key]()
         for directory in {self.key(index).parent for index in indices}:
@@ -214,7 +214,7 @@ class ChunkFiles(ABC):
     def find_prefix(self, prefix: Index) -> int:
         if self._outside(prefix) or len(prefix) >= len(self.counts):
             return self.find(prefix).mtime_ns
-        if self.store.prefixes:  # whether it exists shows in its listing or in look-ups of chunks
+        if self.store.has_no_directories:  # whether it exists shows in its listing or in look-ups of chunks
             return self.store.stat(ROOT).mtime_ns  # all directories have the same, and this one may take a long listing
         return self._find_directory(prefix)
 
@@ -259,7 +259,7 @@ class ChunkFiles(ABC):
 
     def _leads(self, name: str) -> bool:
         """True if chunk keys can begin with the path of this directory."""
-        start = f"{self.keys.prefix}/" if self.keys.prefix else ""
+        start = f"{self.keys.lead}/" if self.keys.lead else ""
         if self.keys.separator != "/" or not f"{name}/".startswith(start):
             return False
         names = [one for one in f"{name}/"[len(start) :].split("/") if one]
@@ -291,7 +291,7 @@ class ChunkFiles(ABC):
 
     def mtime_ns(self) -> int:
         """Return the mtime of the directory that holds all chunks, 0 if it does not exist. Lists nothing."""
-        if self.store.prefixes:
+        if self.store.has_no_directories:
             return self.store.stat(ROOT).mtime_ns
         try:
             return self.store.stat(self.directory / self.keys.directory if self.keys.directory else self.directory).mtime_ns

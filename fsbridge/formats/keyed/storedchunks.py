@@ -185,15 +185,15 @@ class FlatDirectories:
             for key in [key for key, directory in self._known.items() if directory.running is None]:
                 del self._known[key]
 
-    def join(self, key: Key, variant: Hashable, read: Read) -> ChunkListing:
+    def join(self, key: Key, listing_key: Hashable, read: Read) -> ChunkListing:
         """Return an up-to-date listing of the directory `key`, finished or not; start one if necessary.
 
-        `variant` distinguishes grids and spellings of keys at the same `key`. If the directory has changed since the
+        `listing_key` distinguishes grids and spellings of keys at the same `key`. If the directory has changed since the
         running listing began, the listing that follows it is returned.
         """
         with self._lock:
-            directory = self._known.setdefault((key, variant), _Directory())
-            self._known.move_to_end((key, variant))
+            directory = self._known.setdefault((key, listing_key), _Directory())
+            self._known.move_to_end((key, listing_key))
         try:
             now = self._store.stat(key)
         except NotFound:
@@ -234,10 +234,10 @@ class FlatDirectories:
             over.end()
         self._trim()
 
-    def peek(self, key: Key, variant: Hashable) -> Numbers | None:
+    def peek(self, key: Key, listing_key: Hashable) -> Numbers | None:
         """Return the last finished listing, which may be out of date, or None."""
         with self._lock:
-            directory = self._known.get((key, variant))
+            directory = self._known.get((key, listing_key))
         return directory.stored if directory is not None else None
 
     def _trim(self) -> None:

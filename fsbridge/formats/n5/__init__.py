@@ -127,8 +127,9 @@ class N5Hierarchy:
         files = self._files(key, metadata.grid)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:
-            prefixes = self.keyed.store.prefixes  # looking for a block first would take longer than reading one
-            varlength = key in self._irregular if prefixes else self._stores_varlength(files)
+            # In a store without directories, looking for a block first would take longer than reading one.
+            known_only = self.keyed.store.has_no_directories
+            varlength = key in self._irregular if known_only else self._stores_varlength(files)
             metadata = replace(metadata, varlength=True) if varlength else metadata
         version, again = versions(document), partial(self.keyed.documents.again, key / DOCUMENT, document.stat.version)
         metadata = light(metadata, document.length, lambda: parse_dataset(again())[0], self.keyed.attributes)
@@ -166,7 +167,7 @@ class N5Hierarchy:
 
     def _turns_out(self, key: Key, files: NestedChunkFiles) -> bool:
         """True if an array was shown with fixed blocks, because no block had been read, but its blocks are varlength."""
-        if self.keyed.store.prefixes and key not in self._irregular and self._stores_varlength(files):
+        if self.keyed.store.has_no_directories and key not in self._irregular and self._stores_varlength(files):
             self._irregular.add(key)
         return key in self._irregular
 

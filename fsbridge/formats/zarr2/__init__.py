@@ -115,14 +115,14 @@ class Zarr2Hierarchy:
         documents, array, attrs = self.keyed.documents, key / ARRAY, key / ATTRIBUTES
         self._copies.adopt(array)
         self._copies.adopt(attrs)
-        prefixes = self.keyed.store.prefixes
-        wanted = not prefixes or self._are_wanted(key)
-        if prefixes and wanted:
+        has_no_directories = self.keyed.store.has_no_directories
+        wanted = not has_no_directories or self._are_wanted(key)
+        if has_no_directories and wanted:
             documents.prefetch(attrs)  # both documents in parallel
         document = documents.read(array)
         if document is None:
             return self._dialect.group(self, key)
-        later = self._late(key, document) if prefixes else None
+        later = self._late(key, document) if has_no_directories else None
         wanted = wanted or "O" in str(document.values.get("dtype"))  # attributes tell what such objects are
         attributes = None
         if later is None:
@@ -244,7 +244,7 @@ class Zarr2Hierarchy:
                 return "."
             return "/"
         flat = re.compile(r"\.".join(["[0-9]+"] * len(counts)))
-        if self.keyed.store.prefixes:  # a full listing would take a request for each thousand members
+        if self.keyed.store.has_no_directories:  # a full listing would take a request for each thousand members
             for name in chain.from_iterable(islice(self.keyed.store.names(key), 2)):
                 if flat.fullmatch(name):
                     return "."

@@ -151,7 +151,7 @@ def _serialize(array: ArrayPhase, rest: list[tuple[str, Fields]]) -> tuple[Bytes
 
 def _bytes_of(array: ArrayPhase, endian: Literal["little", "big"] = "little", *steps: Decoder) -> BytesPhase:
     """Return bytes that `steps` decode to elements in this byte order, or in ours if values are converted."""
-    dtype = array.of.shown("little" if array.converted else endian)
+    dtype = array.of.to_model("little" if array.converted else endian)
     return BytesPhase(replace(array, steps=(*array.steps, *steps)), dtype)
 
 
@@ -263,7 +263,7 @@ def _optional(array: ArrayPhase, fields: Fields) -> BytesPhase:
         raise CorruptData(f"{fields.place} cannot be used for data type {array.of.native[:80]!r}")
     mask = _part(array, fields, "mask_codecs", MASK_TYPE, array.items)
     data = _part(array, fields, "data_codecs", array.of.element, None)
-    dtype = replace(array.of.shown("little"), element=data.dtype)
+    dtype = replace(array.of.to_model("little"), element=data.dtype)
     step = zarr3.Optional(array.items, mask.chain, data.chain, data.dtype.itemsize)
     return BytesPhase(replace(array, steps=(*array.steps, step), names=(*array.names, "optional")), dtype)
 

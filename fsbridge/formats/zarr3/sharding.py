@@ -153,7 +153,7 @@ class ShardedChunks(Chunks):
         shard, local = self._grid.split(index)
         held = None if beside is None else beside.held
         if not isinstance(held, HeldShard) or held.span.shard != shard:
-            if (opened := self._files.opened(shard)) is None:
+            if (opened := self._files.hold_open(shard)) is None:
                 return super().open(index)
             held = HeldShard(shard, *opened)
         held.use()
@@ -175,10 +175,10 @@ class ShardedChunks(Chunks):
         if not self._grid.inside(prefix):
             raise NotFound(f"chunk {list(prefix)}: not in the grid")
         above, _ = self._grid.split(prefix)
-        if self._keyed.store.prefixes:
+        if self._keyed.store.has_no_directories:
             return self._files.find_prefix(above if len(above) < len(self._counts) else ())
         corner = (*above, *(0,) * (len(self._counts) - len(above)))  # this shard usually exists, and then nothing is listed
-        for shard in itertools.chain((corner,), self._shards.below(above)):
+        for shard in itertools.chain((corner,), self._shards.shards_below(above)):
             if self._present(shard, prefix).any():
                 return self._files.find_prefix(above)
         raise NotFound(f"chunk {list(prefix)}: nothing stored")
@@ -205,7 +205,7 @@ class ShardedChunks(Chunks):
     def _members(self, shards: Iterable[tuple[int, int]], above: Index, prefix: Index) -> Iterator[Members]:
         for shard, mtime in shards:
             rows: npt.NDArray[np.bool_] | None = None
-            for below in self._shards.below((*above, shard)):
+            for below in self._shards.shards_below((*above, shard)):
                 present = self._present(below, prefix)
                 rows = present if rows is None else rows | present
                 if rows.all():
@@ -261,7 +261,7 @@ class ShardedChunks(Chunks):
 
     def count(self) -> int:
         """Return the number of inner chunks, from the indexes of all shards. Raises the first damage that is found."""
-        return sum(self._shards.count(shard, self._grid.room(shard)) for shard in self._shards.below(()))
+        return sum(self._shards.count(shard, self._grid.room(shard)) for shard in self._shards.shards_below(()))
 
     # positions
 

@@ -56,14 +56,14 @@ class Shards:
         """True if the stored objects hold inner chunks without codecs around them."""
         return not any(level.outer.steps for level in self._levels)
 
-    def below(self, prefix: Index) -> Iterator[Index]:
+    def shards_below(self, prefix: Index) -> Iterator[Index]:
         """Yield the stored shards with positions that begin with `prefix`."""
         if len(prefix) == len(self.grid.shape):
             yield prefix
             return
         for batch in self.files.scan(prefix):
             for coordinate, _ in batch:
-                yield from self.below((*prefix, coordinate))
+                yield from self.shards_below((*prefix, coordinate))
 
     def span(self, shard: Index) -> Span:
         """Return the stored shard as it is now, decoded if codecs surround it."""

@@ -88,11 +88,11 @@ class ZarrType:
         assert self.numpy is not None
         return self.numpy.newbyteorder(BYTE_ORDERS[endian])  # type: ignore[arg-type]
 
-    def shown(self, endian: Literal["little", "big"]) -> DataType:
+    def to_model(self, endian: Literal["little", "big"]) -> DataType:
         """Return the model's type for decoded bytes in this byte order. Those of a struct are always little-endian."""
         name = self.name if self.spelling is None else self.spelling
         if self.element is not None:
-            return DataType(name, 0, None, self.native, serializer="optional", element=self.element.shown(endian))
+            return DataType(name, 0, None, self.native, serializer="optional", element=self.element.to_model(endian))
         if self.numpy is None:
             known = dtypes.STRING if self.name == "string" else dtypes.BYTES
             return DataType(name, 0, None, self.native, serializer=known.serializer)

@@ -63,7 +63,7 @@ class LocalStore(Store):
         """Close the root; every later call raises Stale."""
         self._files.close()
 
-    def opened(self, key: Key) -> LocalObject:
+    def open_object(self, key: Key) -> LocalObject:
         """Open the file for reading."""
         fd, status = self._files.open_file(key)
         return LocalObject(self._files, key, fd, status)
@@ -115,7 +115,7 @@ class LocalStore(Store):
         fd = self._files.open(key, LIST)
         refused: _Refused = []
         links: dict[Key, os.stat_result] = {}
-        mounts = self._mounts.below(self._root.path) if stats else frozenset()
+        mounts = self._mounts.points_below(self._root.path) if stats else frozenset()
         try:
             with os.scandir(fd) as members:
                 for member in members:

@@ -57,7 +57,7 @@ class MountPoints:
     def __init__(self) -> None:
         self._found: tuple[str, frozenset[str], Stopwatch] | None = None
 
-    def below(self, path: str) -> frozenset[str]:
+    def points_below(self, path: str) -> frozenset[str]:
         """Return the mount points below the directory `path`."""
         if self._found is None or self._found[0] != path or self._found[2].seconds > 1:
             read, below = Stopwatch(), path.rstrip("/") + "/"
@@ -66,7 +66,7 @@ class MountPoints:
 
     def concern(self, path: str, root: str) -> bool:
         """True if one of the mount points below the directory `root` is the directory `path`, or lies below it."""
-        return any(point == path or point.startswith(f"{path}/") for point in self.below(root))
+        return any(point == path or point.startswith(f"{path}/") for point in self.points_below(root))
 
 
 def known_status(directory: int, name: str) -> Known:

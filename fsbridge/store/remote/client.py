@@ -244,11 +244,11 @@ class Client:
         """List one level by obstore's coroutine, because only that can be given up before the server has ended."""
         import asyncio  # 13 ms, which no other part takes
 
-        async def listed() -> Any:
+        async def list_level() -> Any:
             return await asyncio.wait_for(self._metadata.list_with_delimiter_async(prefix or None), LEVEL_SECONDS)
 
         try:
-            return apart(lambda: asyncio.run(listed()))  # this thread may run a loop already: a notebook's does
+            return apart(lambda: asyncio.run(list_level()))  # this thread may run a loop already: a notebook's does
         except TimeoutError:
             raise TimedOut(f"{self.place(prefix)}: the server's listing does not end") from None
 

@@ -258,7 +258,7 @@ class Listings:
         """Return the remembered listing of the directory of the object `key`, if it is as young as a stat has to be."""
         return self._answers.level(key.parent, self._answers.since())
 
-    def beside(self, key: Key) -> ListedLevel | None:
+    def look_around(self, key: Key) -> ListedLevel | None:
         """Return what `at` does, after listing all neighbouring directories if this looks like a walk.
 
         A program that looks at objects in several neighbouring directories will probably look at all of them.
@@ -269,7 +269,7 @@ class Listings:
             level = self._answers.level(key.parent, since)
         return level
 
-    def shown(self, key: Key) -> ListedLevel:
+    def show(self, key: Key) -> ListedLevel:
         """Return the members, and note that the directory is listed: the program may look at each of them next.
 
         Errors as in `listing`.

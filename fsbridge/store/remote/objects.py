@@ -145,9 +145,10 @@ class RemoteObjects:
         """Return the one of `texts` that is the object's content, and the object's stat, without reading the object.
 
         A listing shows the object's size and its ETag, which is the MD5 of its bytes. Returns None if none of the texts
-        fits, if the ETag is no MD5, or if there is no listing and making one is not worth its price: see `Listings.beside`.
+        fits, if the ETag is no MD5, or if there is no listing and making one is not worth its price. See
+        `Listings.look_around`.
         """
-        level = None if self._alike is False else self._listings.beside(key)
+        level = None if self._alike is False else self._listings.look_around(key)
         position = None if level is None else level.find(key.name)
         if level is None or position is None:
             return None
@@ -158,14 +159,14 @@ class RemoteObjects:
                 return text, self.remember(key, listed, level.asked, level.asked)[1]
         return None
 
-    def listed_stat(self, key: Key, beside: bool = False) -> Stat | None:
+    def listed_stat(self, key: Key, around: bool = False) -> Stat | None:
         """Return what a fresh listing says about an object, or None if that is not reliable.
 
         Raises NotFound if it is not listed.
 
-        `beside`: the object is looked at again, and a listing of everything beside it may be worth its price.
+        `around`: the object is looked at again, and a listing of everything beside it may be worth its price.
         """
-        fresh = self._listings.beside if beside and self._alike is not False else self._listings.at
+        fresh = self._listings.look_around if around and self._alike is not False else self._listings.at
         level = fresh(key)
         if level is None or key.name in level.prefixes:
             return None

@@ -52,7 +52,7 @@ def object_store(location: Location, config: Config) -> ObjectStore:
 class ObjectStore(Store):
     """`store.Store` for a `Client`."""
 
-    prefixes = remote = vouches = True
+    has_no_directories = remote = vouches = True
 
     def __init__(self, client: Client, answers: Answers, blocks: BlockCache | None = None, read_ahead: bool = True) -> None:
         self.client = client
@@ -290,7 +290,7 @@ class ObjectStore(Store):
         return data, self._objects.remember(key, answer.object, answer.asked)[1]
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
-        level = self._listings.shown(key)
+        level = self._listings.show(key)
         directory = self._directory(key)._replace(version=None)  # a member has another one, if any
         for name in sorted({*level.names, *level.prefixes}):
             position = level.find(name)
@@ -301,7 +301,7 @@ class ObjectStore(Store):
 
     def left_out(self, key: Key) -> Iterator[str]:
         if self.listable:
-            self._listings.shown(key)
+            self._listings.show(key)
             yield from self.client.left_out(key)
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:

@@ -122,7 +122,7 @@ class Datasets(LackingSources):
         if cells > SMALL_TABLE_CHUNKS:
             return None
         try:
-            with self.present() if self.verified else nullcontext():  # the first table is worth a few requests
+            with self.refuse_requests() if self.verified else nullcontext():  # the first table is worth a few requests
                 stored = self._stored_chunks(dataset)
         except (Refusal, *H5_ERRORS):
             return None  # the error is reported when the table itself is asked for
@@ -135,7 +135,7 @@ class Datasets(LackingSources):
     def _storage(self, dataset: Any) -> int | None:
         """Return the stored bytes, or None if a whole chunk index would have to be fetched to know them."""
         try:
-            with self.present() as lacking:  # HDF5 may continue without the missing blocks
+            with self.refuse_requests() as lacking:  # HDF5 may continue without the missing blocks
                 size: int = dataset.get_storage_size()
         except H5_ERRORS:
             if not lacking:

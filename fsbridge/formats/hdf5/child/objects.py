@@ -117,7 +117,7 @@ class Objects(OpenedFile, ABC):
         if self.prefetcher is not None:
             place = stored_path(path)
             named = zip(members, links, strict=False)
-            self.prefetcher.listed(place, [(*place, link.name) for member, link in named if member[KIND] == "group"])
+            self.prefetcher.note_listing(place, [(*place, link.name) for member, link in named if member[KIND] == "group"])
         answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
         return answer, [b"".join(descriptions)]
 

@@ -60,7 +60,7 @@ class Prefetcher(Protocol):
     def members(self, path: tuple[bytes, ...], links: Sequence[Any]) -> Iterator[Any]:
         """Yield the links of a group, each when its object's metadata is present."""
 
-    def listed(self, path: tuple[bytes, ...], groups: Iterable[tuple[bytes, ...]]) -> None:
+    def note_listing(self, path: tuple[bytes, ...], groups: Iterable[tuple[bytes, ...]]) -> None:
         """Note that a group was listed and which groups it contains."""
 
     def everything(self, end: float = math.inf) -> None:
@@ -126,7 +126,7 @@ class OpenedFile:
             return self.blocks.read(address, length)
         return os.pread(self.file.get_vfd_handle(), length, address)
 
-    def present(self) -> AbstractContextManager[set[int]]:
+    def refuse_requests(self) -> AbstractContextManager[set[int]]:
         """Let reads that need a request fail. Afterwards the yielded set holds the missing blocks."""
         return nullcontext(set()) if self.blocks is None else self.blocks.only_present()
 

@@ -94,7 +94,7 @@ class MetadataPrefetch:
                     self._prefetch(actions)
             yield from batch
 
-    def listed(self, path: Path, groups: Iterable[Path]) -> None:
+    def note_listing(self, path: Path, groups: Iterable[Path]) -> None:
         """Note that the group at `path` was listed and contains `groups`; it may be a step of a walk.
 
         If the walk continues where it was and had to wait for blocks, the metadata of what comes next is prefetched.

@@ -80,7 +80,7 @@ class Others(Generic[F]):
         """Return what reads a file, or None if there is no such file."""
         return self._found(name).blocks
 
-    def opened(self, name: str) -> F | None:
+    def open_other(self, name: str) -> F | None:
         """Return a file opened by HDF5, or None if there is no such file."""
         other = self._found(name)
         if other.blocks is None:

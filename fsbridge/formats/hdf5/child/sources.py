@@ -277,7 +277,7 @@ class Sources(Objects):
         """Return the opened dataset at `path` of the file `name`, or None if there is none."""
         parts = [literal(part) for part in path.split("/") if part not in ("", ".")]
         assert self._others is not None
-        file = self if name == "." else self._others.opened(literal(name))
+        file = self if name == "." else self._others.open_other(literal(name))
         dataset = None if file is None else file._follow(parts)
         if dataset is None:
             return None

@@ -523,7 +523,7 @@ def test_p3_chunks_that_are_found_together_are_as_each_is_found(tmp_path: Path, 
     files = make(tmp_path, grid, keys)
     wanted = list(itertools.product(range(4), range(100)))
     if keys.separator == "/":
-        (tmp_path / "a" / keys.prefix[0] if keys.prefix else tmp_path / "a").mkdir(parents=True)
+        (tmp_path / "a" / keys.lead[0] if keys.lead else tmp_path / "a").mkdir(parents=True)
     assert files.find_all(wanted) == dict.fromkeys(wanted)
     put(tmp_path, keys.encode((0, 7)))
     (tmp_path / "a" / keys.encode((0, 8))).mkdir()

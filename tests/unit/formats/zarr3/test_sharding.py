@@ -361,8 +361,8 @@ def test_p9_p11_inner_chunks_that_are_opened_together_share_their_open_shard(
     shards = {f"c/{shard}": GOOD + index((EMPTY, EMPTY) if shard else (0, 4), (4, 4)) for shard in range(2)}
     array = root_array(write(tmp_path, sharded(), shards))
     opened: list[str] = []
-    before, files = LocalStore.opened, len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(LocalStore, "opened", lambda store, key: opened.append(str(key)) or before(store, key))
+    before, files = LocalStore.open_object, len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(LocalStore, "open_object", lambda store, key: opened.append(str(key)) or before(store, key))
     first = array.chunks.open((0,))
     second = array.chunks.open((1,), first)
     with pytest.raises(NotFound):

@@ -207,12 +207,12 @@ def test_type_names_of_the_source_are_kept() -> None:
     spellings += [*NARROW, *dtypes.MINIFLOATS, *(f"complex_{name}" for name in dtypes.MINIFLOATS), "complex_float32"]
     for spelling in spellings:
         for endian in ("little", "big"):
-            shown = parse_type(spelling, "x").shown(endian)
+            shown = parse_type(spelling, "x").to_model(endian)
             assert shown.name == spelling
             assert shown.numpy is None or shown.numpy.itemsize == shown.itemsize
-    assert parse_type({"name": "int8"}, "x").shown("little").name == "int8"
+    assert parse_type({"name": "int8"}, "x").to_model("little").name == "int8"
     struct = named("struct", fields=[{"name": "a", "data_type": "int16"}])  # zarr-python 3.1 opens the older name only
-    assert parse_type(struct, "x").shown("little").name == named("structured", fields=[["a", "int16"]])
+    assert parse_type(struct, "x").to_model("little").name == named("structured", fields=[["a", "int16"]])
 
 
 @pytest.mark.parametrize(("spelling", "value", "expected"), FILLS, ids=str)

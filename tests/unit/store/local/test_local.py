@@ -291,7 +291,7 @@ def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypa
         raise WouldWait if what == "opened" else OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     calls: dict[str, Callable[[], object]] = {
-        "opened": lambda: store.opened(key / "chunk"),
+        "opened": lambda: store.open_object(key / "chunk"),
         "read": lambda: store.read(key / "chunk", 100),
         "list": lambda: list(store.list(key, stats=True)),
         "names": lambda: list(store.names(key)),
