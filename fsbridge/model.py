@@ -100,11 +100,11 @@ class Chunks(ABC):
 
     # What only some chunks can do: each default means that these cannot
 
-    def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
+    def open(self, index: Index, neighbour: OpenChunk | None = None) -> OpenChunk:
         """Open the stored chunk at `index` as of now. Errors as of `find`.
 
-        With `beside`, which the same thread has opened and not closed yet, the chunk is as of when `beside` was opened, if
-        both are in one stored object that is held open.
+        With `neighbour`, which the same thread has opened and not closed yet, the chunk is as of when `neighbour` was
+        opened, if both are in one stored object that is held open.
         """
         info = self.find(index)
         return OpenChunk(info, partial(self.read_into, index, info))

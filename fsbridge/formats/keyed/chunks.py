@@ -61,7 +61,7 @@ class KeyedChunks(Chunks):
     def count(self) -> int:
         return self.files.count()
 
-    def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
+    def open(self, index: Index, neighbour: OpenChunk | None = None) -> OpenChunk:
         """Return the chunk with its stored object held open, unless that does not pay in the store."""
         chunk = self.files.hold_open(index)
         if chunk is None:

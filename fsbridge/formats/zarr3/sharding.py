@@ -143,15 +143,15 @@ class ShardedChunks(Chunks):
                 continue
         return infos
 
-    def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
+    def open(self, index: Index, neighbour: OpenChunk | None = None) -> OpenChunk:
         """Return the inner chunk at `index` with its shard held open, unless codecs surround the shards.
 
-        If `beside` is in the same shard, the open shard of `beside` is used.
+        If `neighbour` is in the same shard, the open shard of `neighbour` is used.
         """
         if not self._plain or not self._grid.holds(index):
             return super().open(index)
         shard, local = self._grid.split(index)
-        held = None if beside is None else beside.held
+        held = None if neighbour is None else neighbour.held
         if not isinstance(held, HeldShard) or held.span.shard != shard:
             if (opened := self._files.hold_open(shard)) is None:
                 return super().open(index)
