@@ -27,7 +27,7 @@ MAX_NAME = 255
 
 
 class Attrs(NamedTuple):
-    """What `stat` shows. `size` is in bytes; None: only `File.measured` finds it out (chunks of variable length)."""
+    """What `stat` shows. `size` is in bytes; None: only `File.measure` finds it out (chunks of variable length)."""
 
     kind: Kind
     size: int | None
@@ -245,13 +245,13 @@ class File(Node):
         """
         return None
 
-    def measured(self) -> Attrs:
+    def measure(self) -> Attrs:
         """`attrs`, with the size that it leaves None if finding it out takes as long as reading does."""
         return self.attrs()
 
     @property
     def size_seconds(self) -> float:
-        """Most seconds that a request waits for `measured`, if less than for a read."""
+        """Most seconds that a request waits for `measure`, if less than for a read."""
         return math.inf
 
 

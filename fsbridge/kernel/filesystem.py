@@ -406,4 +406,4 @@ class Filesystem(pyfuse3.Operations):
             return attrs
         file = cast(File, node)
         deadline = self._deadline(min(self.config.read_deadline, file.size_seconds))
-        return await self.jobs.sizes.run(file.measured, deadline, subject=subject)
+        return await self.jobs.sizes.run(file.measure, deadline, subject=subject)

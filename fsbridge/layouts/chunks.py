@@ -270,7 +270,7 @@ class ChunkFile(File):
         info = self.of.find(self.at, self.version) if self.seen is None else self.seen
         return Attrs("file", self.of.file_size(self.at), info.mtime_ns)
 
-    def measured(self) -> Attrs:
+    def measure(self) -> Attrs:
         """Return `attrs` with the size known, which may need the chunk to be decoded."""
         info, size = self.of.find(self.at, self.version), self.of.file_size(self.at)
         size = self.of.chunks.measure(self.of.index(self.at), info) if size is None else size

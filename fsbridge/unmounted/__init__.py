@@ -369,7 +369,7 @@ def as_directory(node: AnyNode) -> Directory:
 def measured(node: AnyNode) -> Attrs:
     """Attributes with the size."""
     attrs = node.attrs()
-    return cast(File, node).measured() if attrs.size is None else attrs
+    return cast(File, node).measure() if attrs.size is None else attrs
 
 
 def reason(error: Exception) -> str:

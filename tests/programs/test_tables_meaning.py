@@ -44,7 +44,7 @@ def content(root: Any, *names: str) -> bytes:
     for name in names:
         node = node.lookup(name.encode())
     data = bytes(node.open().read(0, 1 << 24))
-    assert node.measured().size == len(data)
+    assert node.measure().size == len(data)
     return data
 
 

@@ -108,7 +108,7 @@ def made(source: Path, name: str = "store.h5") -> bytes:
         here: Any = root_directory(opened, config, ChunkCache(1 << 24))
         for part in name.split("/"):
             here = cast(Directory, here).lookup(part.encode())
-        handle = cast(File, here).open() if here.measured() else None
+        handle = cast(File, here).open() if here.measure() else None
         assert handle is not None
         content = bytes(handle.read(0, handle.size))
         handle.close()

@@ -409,7 +409,7 @@ def test_p3_a_plate_with_a_damaged_well_is_an_error_and_no_dark_place(tmp_path: 
     (source / "B/2/0/0/0.0.0").write_bytes(b"no chunk")
     node = find(source, "plate.png")
     with pytest.raises(FsbridgeError):
-        cast(Any, node).measured()
+        cast(Any, node).measure()
     (source / "A/1/.zattrs").write_text("{")
     with pytest.raises(FsbridgeError):
         find(source, "p.companion.ome")

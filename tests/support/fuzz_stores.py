@@ -153,7 +153,7 @@ def read_all(directory: Any, budget: Iterator[int], depth: int = 0) -> int:
                     node = directory.lookup(entry.name)
                     if node.attrs().kind == "directory":
                         good += read_all(node, budget, depth + 1)
-                    elif (node.measured() if node.attrs().kind == "file" else node.attrs()).size <= 1 << 20:
+                    elif (node.measure() if node.attrs().kind == "file" else node.attrs()).size <= 1 << 20:
                         content(node, 1 << 16)
                         good += 1
                 except (FsbridgeError, OSError):

@@ -50,7 +50,7 @@ def content(node: AnyNode, step: int = 1000) -> bytes:
         link: Symlink = node  # type: ignore[assignment]
         return b"-> " + link.target
     file: File = node  # type: ignore[assignment]
-    size = file.measured().size
+    size = file.measure().size
     assert size is not None
     handle = file.open()
     data = b""

@@ -268,7 +268,7 @@ def test_p7_sizes_that_need_decoding_delay_no_listing_and_no_reader(monkeypatch:
         def attrs(self) -> Attrs:
             return Attrs("file", None, 1)
 
-        def measured(self) -> Attrs:
+        def measure(self) -> Attrs:
             decoding.set()
             go.wait()
             return Attrs("file", 5, 1)
@@ -304,7 +304,7 @@ def test_p7_a_size_that_takes_longer_than_it_may_is_an_error_and_is_there_later(
         def attrs(self) -> Attrs:
             return Attrs("file", None, 1)
 
-        def measured(self) -> Attrs:
+        def measure(self) -> Attrs:
             go.wait()
             return Attrs("file", 5, 1)
 

@@ -60,7 +60,7 @@ def found(root: Directory, name: str = "s.h5") -> File:
 
 
 def content(file: File) -> bytes:
-    file.measured()
+    file.measure()
     handle = file.open()
     try:
         return bytes(handle.read(0, handle.size))

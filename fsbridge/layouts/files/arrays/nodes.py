@@ -124,7 +124,7 @@ class ArrayFile(File):
     def attrs(self) -> Attrs:
         return Attrs("file", self._plan.size, self.array.mtime_ns())
 
-    def measured(self) -> Attrs:
+    def measure(self) -> Attrs:
         size = self._plan.size
         if size is None:
             assert isinstance(self._plan, Generated)

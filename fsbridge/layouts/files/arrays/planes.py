@@ -162,8 +162,8 @@ class PlaneFile(File):
     def attrs(self) -> Attrs:
         return self._found().attrs()
 
-    def measured(self) -> Attrs:
-        return self._found().measured()
+    def measure(self) -> Attrs:
+        return self._found().measure()
 
     def open(self) -> Handle:
         """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""

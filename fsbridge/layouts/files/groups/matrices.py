@@ -174,7 +174,7 @@ class NamesFile(File):
     def attrs(self) -> Attrs:
         return Attrs("file", None, self._array.mtime_ns())
 
-    def measured(self) -> Attrs:
+    def measure(self) -> Attrs:
         return Attrs("file", len(self._made()), self.attrs().mtime_ns)
 
     def open(self) -> Handle:

@@ -99,7 +99,7 @@ class TableFile(File):
     def attrs(self) -> Attrs:
         return Attrs("file", None, max(array.mtime_ns() for array in self._arrays))
 
-    def measured(self) -> Attrs:
+    def measure(self) -> Attrs:
         return Attrs("file", len(self._made()), self.attrs().mtime_ns)
 
     def open(self) -> MadeHandle:

@@ -64,7 +64,7 @@ class H5Array(File):
     def attrs(self) -> Attrs:
         return Attrs("file", self._size, self.array.mtime_ns())
 
-    def measured(self) -> Attrs:
+    def measure(self) -> Attrs:
         return Attrs("file", self._made().size, self.array.mtime_ns())
 
     def open(self) -> H5Handle:
@@ -152,7 +152,7 @@ class H5Group(File):
     """A group and all below it as one HDF5 file. Its size is only known after the file has been made."""
 
     def __init__(self, making: Making, patience: float) -> None:
-        """`patience`: seconds for which `measured` waits."""
+        """`patience`: seconds for which `measure` waits."""
         self.making = making
         self.version = ("h5", next(_numbers))
         self._patience = patience
@@ -186,7 +186,7 @@ class H5Group(File):
     def attrs(self) -> Attrs:
         return _attrs(self.walked) if self.making.over else Attrs("file", None, 0)
 
-    def measured(self) -> Attrs:
+    def measure(self) -> Attrs:
         return _attrs(self.walked)
 
     def open(self) -> H5Handle:

@@ -122,7 +122,7 @@ class PlatePicture(File):
     def attrs(self) -> Attrs:
         return Attrs("file", None, max((preview.attrs().mtime_ns for preview in self._wells.values()), default=0))
 
-    def measured(self) -> Attrs:
+    def measure(self) -> Attrs:
         return self.attrs()._replace(size=len(self._made()))
 
     def settle(self) -> None:

@@ -25,7 +25,7 @@ def files(store: Path, *names: str) -> dict[str, bytes]:
     tree, read = open_tree(Config(str(store), "/nowhere", layout="files")), {}
     for name in names:
         file = cast(File, tree.root.lookup(name.encode()))
-        size, handle = file.measured().size, file.open()
+        size, handle = file.measure().size, file.open()
         read[name] = bytes(handle.read(0, handle.size))
         handle.close()
         assert len(read[name]) == size

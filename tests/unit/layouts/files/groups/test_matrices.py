@@ -41,7 +41,7 @@ def node(root: Any, path: str) -> Any:
 def content(root: Any, path: str) -> bytes:
     file = node(root, path)
     data = bytes(file.open().read(0, 1 << 30))
-    assert file.measured().size == len(data)
+    assert file.measure().size == len(data)
     return data
 
 

@@ -67,7 +67,7 @@ def found(root: Directory, name: bytes = b"s.h5") -> H5Group:
     """The file, looked up and waited for as the kernel's side does it."""
     file = cast(H5Group, root.lookup(name))
     if file.attrs().size is None:
-        file.measured()
+        file.measure()
     return file
 
 

@@ -57,7 +57,7 @@ def content(directory: Any, *names: str) -> bytes:
     file = cast(File, directory)
     handle = file.open()
     found = bytes(handle.read(0, handle.size))
-    assert len(found) == file.measured().size
+    assert len(found) == file.measure().size
     return found
 
 
@@ -187,7 +187,7 @@ def test_a_store_that_is_one_array_has_a_page(store: Path) -> None:
     assert (document.findtext(".//h1"), text(row.find(".//a[@class='main']"))) == ("a", "a")
     assert "./a.preview.png" in links(document)
     for target in links(document):
-        cast(File, tree.root.lookup(unquote_to_bytes(target.removeprefix("./")))).measured()
+        cast(File, tree.root.lookup(unquote_to_bytes(target.removeprefix("./")))).measure()
     names = [entry.name for entries in tree.root.entries() for entry in entries]
     assert b"index.html" in names
     assert b"index.html" not in [
@@ -520,7 +520,7 @@ def test_the_page_of_an_image_at_the_root_has_its_picture_and_all_of_it_in_a_fil
     assert [link for link in links(document) if "cells" in link or "store" in link] == [*made, *made[:1] * 2]
     assert document.find(".//img[@class='all']").attrib["src"] == made[0]
     for name in made:
-        assert cast(File, tree.root.lookup(name[2:].encode())).measured().size
+        assert cast(File, tree.root.lookup(name[2:].encode())).measure().size
     nuclei = html(content(tree.root, "labels", "nuclei", "index.html"))
     assert is_harmless(nuclei)
     assert nuclei.find(".//img[@class='all']").attrib["src"] == "../nuclei.preview.png"
@@ -528,7 +528,7 @@ def test_the_page_of_an_image_at_the_root_has_its_picture_and_all_of_it_in_a_fil
     beside = [link for link in links(nuclei) if link.startswith("../nuclei")]
     assert {link[3:] for link in beside} == {f"nuclei.{end}" for end in ("preview.png", "ome.tif", "h5", "nc", "json")}
     for name in beside:
-        assert cast(File, labels.lookup(name[3:].encode())).measured().size
+        assert cast(File, labels.lookup(name[3:].encode())).measure().size
     row = rows_of(html(content(tree.root, "labels", "index.html")))["nuclei"]
     assert first_files(row) == ["preview.png", "ome.tif", "h5", "nc"]
 

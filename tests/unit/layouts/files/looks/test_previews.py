@@ -57,7 +57,7 @@ def node(tree: Tree, path: str) -> File:
 def content(tree: Tree, path: str) -> bytes:
     """All bytes of a file; its size is told before any of them is read (P2)."""
     file = node(tree, path)
-    size, handle = file.measured().size, file.open()
+    size, handle = file.measure().size, file.open()
     try:
         assert size == handle.size
         found = bytes(handle.read(0, handle.size))
@@ -292,7 +292,7 @@ def test_p3_a_damaged_chunk_is_an_error_and_no_black_tile(tmp_path: Path) -> Non
     tree = tree_of(tmp_path / "s")
     for name in ("i/0", "i/2", "i"):
         with pytest.raises(CorruptData):
-            node(tree, f"{name}.preview.png").measured()
+            node(tree, f"{name}.preview.png").measure()
 
 
 def test_arrays_that_are_called_like_levels_and_are_none_are_not_taken_for_them(tmp_path: Path) -> None:
