@@ -186,7 +186,7 @@ class Directory(Node, Contents):
     def lookup(self, name: bytes) -> AnyNode:
         """The member `name`; raises NotFound."""
 
-    def present(self) -> Contents:
+    def refresh(self) -> Contents:
         """Return what a new listing shows: this directory, or fresh contents if another space may have replaced its own."""
         return self
 

@@ -227,7 +227,7 @@ def _hidden(others: Iterable[OtherFile], at: SourceMember, layouts: Sequence[Lay
     """Return the names of other files in whose place the layouts show files of their own, by layout."""
     names, found = sorted(file.name for file in others), dict[str, list[str]]()
     for layout in layouts if names and not at.names else ():  # below the root, the layout files has none of them
-        shown = PathDirectory(layout, at).present()
+        shown = PathDirectory(layout, at).refresh()
         found[layout.name] = [name for name in names if shown.is_own(name)]
     return {layout: hidden for layout, hidden in found.items() if hidden} or None
 

@@ -134,7 +134,7 @@ def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, aske
     `attrs`: its attributes, if the listing of the directory above gave them at the time `asked`.
     """
     with ages.begin_listing(node.extent) as answers:
-        shown = node.present()  # this asks for the present state, so the attributes need not
+        shown = node.refresh()  # this asks for the present state, so the attributes need not
         attrs = attrs or node.attrs()
         batches = all_batches(shown)
     if batches is None:

@@ -306,7 +306,7 @@ class Listing:
     def restart(self) -> None:
         """Begin a new listing of the directory's present contents. Blocks: for a worker thread."""
         self._begun, self._collecting = time.monotonic(), math.inf
-        self.shown = self.directory.present()
+        self.shown = self.directory.refresh()
         self._stream = iter(self.shown.entries())
         self._ready.clear()
         self._all, self._kept = [], 0

@@ -102,7 +102,7 @@ class PathDirectory(Directory):
         return 0 if self._shown is None else self._shown.extent
 
     def attrs(self) -> Attrs:
-        shown = self.present()
+        shown = self.refresh()
         node = shown.array if isinstance(shown, ArrayDirectory) else shown.group
         changed_ns = node.directory_ns()
         return Attrs("directory", 0, node.mtime_ns if changed_ns is None else changed_ns)
@@ -128,12 +128,12 @@ class PathDirectory(Directory):
         self._shown = None
 
     def lookup(self, name: bytes) -> AnyNode:
-        return self.present().lookup(name)
+        return self.refresh().lookup(name)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        return self.present().entries()
+        return self.refresh().entries()
 
-    def present(self) -> GroupDirectory | ArrayDirectory:
+    def refresh(self) -> GroupDirectory | ArrayDirectory:
         """Return the content of the path. It stays the same object for a group, and for one version of an array.
 
         Stale if the path is gone, so that the kernel looks it up again: its name may now be that of a directory of chunks.
@@ -420,7 +420,7 @@ def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: in
 
 
 def _document_now(path: PathDirectory, name: bytes) -> bytes | None:
-    return path.present().documents().get(name)
+    return path.refresh().documents().get(name)
 
 
 class LayoutsDirectory(Directory):

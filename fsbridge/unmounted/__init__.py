@@ -304,7 +304,7 @@ def decode(name: bytes) -> str:
 
 def members(directory: Directory) -> Iterator[Listed]:
     """All members of a directory."""
-    contents = directory.present()
+    contents = directory.refresh()
     for batch in contents.entries():
         for entry in batch:
             yield Listed(decode(entry.name), entry.attrs, partial(_opened, directory, contents.space, entry))

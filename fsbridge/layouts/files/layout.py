@@ -277,7 +277,7 @@ class FilesGroup(OpenGroup):
             if kind is None:
                 cast(Group, node).attributes()  # raises the error of a damaged document, which may be an array's
                 return None
-            return kind.node(cast(OpenGroup, self.directory(reading.array, cast(Group, node)).present()))
+            return kind.node(cast(OpenGroup, self.directory(reading.array, cast(Group, node)).refresh()))
         opened = self.opened(reading.array, array)
         if all_of_it and reading.suffix == "json":
             return self._description(opened, reading.array)

@@ -60,7 +60,7 @@ class Exploding(Directory, File, Symlink):
         self.fail()
         return self
 
-    def present(self) -> Any:
+    def refresh(self) -> Any:
         return self
 
     def entries(self) -> Iterator[list[Entry]]:

@@ -429,7 +429,7 @@ def test_p6_an_array_that_is_parked_or_forgotten_is_freed_without_the_collector(
         for _ in range(2):  # the second look-up finds the same array anew
             node = root.lookup(b"a")
             node.attrs()
-            again.append(weakref.ref(node.present()))
+            again.append(weakref.ref(node.refresh()))
             table.looked_up(ROOT, b"a", node, "directory")
             del node
         assert again[0]() is not None
@@ -437,7 +437,7 @@ def test_p6_an_array_that_is_parked_or_forgotten_is_freed_without_the_collector(
         table.park()
         assert again[0]() is None
         node = root.lookup(b"a")
-        shown = weakref.ref(node.present())
+        shown = weakref.ref(node.refresh())
         inode = table.looked_up(ROOT, b"a", node, "directory")
         del node
         table.forget(inode, 3)

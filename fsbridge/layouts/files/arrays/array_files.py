@@ -69,14 +69,14 @@ class ArrayFiles(ArrayDirectory):
         return array_page(self._open(), self._store, self.path.member.context.format_at(()).name)
 
     def _page_again(self) -> bytes | None:
-        shown = self.path.present()
+        shown = self.path.refresh()
         return shown._page() if isinstance(shown, ArrayFiles) else None
 
     def _description(self) -> DescriptionFile:
         return DescriptionFile(self._open(), (), self._again)
 
     def _again(self) -> DescriptionFile | None:
-        shown = self.path.present()
+        shown = self.path.refresh()
         return shown._description() if isinstance(shown, ArrayFiles) else None
 
 

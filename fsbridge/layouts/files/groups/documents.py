@@ -27,7 +27,7 @@ def group_document(shown: OpenGroup) -> DocumentFile:
 
 
 def _describe_now(path: PathDirectory) -> bytes | None:
-    shown = path.present()
+    shown = path.refresh()
     return _describe(shown) if isinstance(shown, OpenGroup) else None
 
 

@@ -161,7 +161,7 @@ class PyramidHandle(Handle):
 def pyramid_file(shown: OpenGroup) -> PyramidFile:
     """Return the file with all levels of the image that a group is; NotFound if it is none."""
     levels = images(read_group(shown.group.attributes()), shown.below)
-    return PyramidFile(shown.path_of(OME.suffix), levels, lambda: pyramid_file(cast(OpenGroup, shown.path.present())))
+    return PyramidFile(shown.path_of(OME.suffix), levels, lambda: pyramid_file(cast(OpenGroup, shown.path.refresh())))
 
 
 PYRAMID = GroupFile(OME.suffix, pyramid_file, is_pyramid, wanted=OME.suffix, aliases=OME.aliases, opened=True)

@@ -118,7 +118,7 @@ class OpenGroup(GroupDirectory):
     def root(self) -> OpenGroup:
         """The root of the source."""
         assert self._tree.root is not None
-        return cast(OpenGroup, self._tree.root.present())
+        return cast(OpenGroup, self._tree.root.refresh())
 
     def at(self, path: Sequence[str]) -> OpenGroup:
         """The group at a path below this one; NotFound if there is none."""
@@ -127,7 +127,7 @@ class OpenGroup(GroupDirectory):
             node = here.group.child(name)
             if isinstance(node, Link) or as_array(node) is not None:
                 raise NotFound(f"{name!r} is no group")
-            here = cast(OpenGroup, here.directory(name, cast(Group, node)).present())
+            here = cast(OpenGroup, here.directory(name, cast(Group, node)).refresh())
         return here
 
     def look(self) -> Look:

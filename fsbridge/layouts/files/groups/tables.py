@@ -338,7 +338,7 @@ def _ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | Non
 
 def _encoded(directory: OpenGroup, member: str, name: str, group: Group, place: str) -> Column:
     """Return a column that AnnData keeps as a group: categories with codes (-1: missing), or values with a mask."""
-    below = cast(OpenGroup, directory.directory(member, group).present())
+    below = cast(OpenGroup, directory.directory(member, group).refresh())
     encoded = read_group(group.attributes()).encoded
     if encoded is None:
         raise NotFound(f"{place}: the group is no column of a known encoding")

@@ -47,7 +47,7 @@ class SeenGroup:
     def current(self) -> bool:
         """True if the group has the same attributes and members."""
         group = self.group.group
-        present = self.group.path.present() is self.group
+        present = self.group.path.refresh() is self.group
         return present and self.state == _state(known_attributes(group), list(group.children()))
 
 
@@ -225,7 +225,7 @@ class Walk:
             return
         if depth <= 0:
             raise TooLarge("the group is nested too deeply")
-        below = group.directory(name, cast(Group, node)).present()
+        below = group.directory(name, cast(Group, node)).refresh()
         self._group(cast(OpenGroup, below), path, depth - 1)
 
     # ---- arrays

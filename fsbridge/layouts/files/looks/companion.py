@@ -63,7 +63,7 @@ def _companion(shown: OpenGroup, plate: Plate) -> bytes:
 
 
 def _companion_now(path: PathDirectory) -> bytes | None:
-    shown = path.present()
+    shown = path.refresh()
     plate = read_group(shown.group.attributes()).plate if isinstance(shown, OpenGroup) else None
     return None if plate is None else _companion(cast(OpenGroup, shown), plate)
 

@@ -39,7 +39,7 @@ def page_file(shown: OpenGroup, seen: Rows | None = None) -> DocumentFile:
 
 
 def _group_page_now(path: PathDirectory) -> bytes | None:
-    shown = path.present()
+    shown = path.refresh()
     return _group_page(shown) if isinstance(shown, OpenGroup) else None
 
 

@@ -87,7 +87,7 @@ def _level(image: OpenGroup, levels: Sequence[Path]) -> ArrayFile:
 
 
 def _picture_now(path: PathDirectory) -> PlatePicture:
-    shown = path.present()
+    shown = path.refresh()
     if not isinstance(shown, OpenGroup):
         raise NotFound(f"{path.member} is no plate any more")
     return plate_picture(shown)

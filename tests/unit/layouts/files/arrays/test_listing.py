@@ -230,7 +230,7 @@ def dated(path: Path) -> Path:
 
 def all_entries(tree: Tree) -> dict[bytes, Entry]:
     """List the root as the kernel side does, without the root's own document."""
-    batches = list(tree.root.present().entries())
+    batches = list(tree.root.refresh().entries())
     return {entry.name: entry for batch in batches for entry in batch if entry.name != b"store.json"}
 
 

@@ -358,8 +358,8 @@ def test_p3_each_of_two_listings_at_a_time_has_the_page(store: Path) -> None:
     """A listing for the page is its own: shared, one lists no page, and the other has members twice."""
     tree = tree_of(store)
     root = cast(Directory, tree.root)
-    alone = [entry.name for batch in root.present().entries() for entry in batch]
-    first, second = iter(root.present().entries()), iter(root.present().entries())
+    alone = [entry.name for batch in root.refresh().entries() for entry in batch]
+    first, second = iter(root.refresh().entries()), iter(root.refresh().entries())
     both: list[list[bytes]] = [[], []]
     while batches := [next(one, None) for one in (first, second)]:
         if not any(batches):
