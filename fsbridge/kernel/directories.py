@@ -16,7 +16,7 @@ from typing import cast
 
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel.ages import Ages
-from fsbridge.kernel.handles import Reading, all_batches
+from fsbridge.kernel.handles import KnownListing, all_batches
 from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.tree import Attrs, Directory, Entry, Numbered
 
@@ -36,14 +36,14 @@ class Directories:
     def __init__(self, inodes: InodeTable, ages: Ages) -> None:
         self._inodes = inodes
         self._ages = ages
-        self._readings: OrderedDict[int, Reading] = OrderedDict()  # the one used last is the last
+        self._readings: OrderedDict[int, KnownListing] = OrderedDict()  # the one used last is the last
         self.nbytes = 0
         """Memory that the directories take, roughly, in bytes."""
 
     def __len__(self) -> int:
         return len(self._readings)
 
-    def known(self, inode: int) -> Reading | None:
+    def known(self, inode: int) -> KnownListing | None:
         """Return the remembered contents of a directory if they are young enough to be shown, else None."""
         reading = self.latest(inode)
         if reading is None or self.expired(reading):
@@ -59,7 +59,7 @@ class Directories:
         left = self._ages.left(reading.asked)
         return (inode, reading.attrs, left) if left > 0 else None
 
-    def latest(self, inode: int) -> Reading | None:
+    def latest(self, inode: int) -> KnownListing | None:
         """Return the remembered contents of a directory, however old, or None. They count as used now."""
         reading = self._readings.get(inode)
         if reading is not None:
@@ -67,11 +67,11 @@ class Directories:
             reading.used = time.monotonic()
         return reading
 
-    def peek(self, inode: int) -> Reading | None:
+    def peek(self, inode: int) -> KnownListing | None:
         """Return the remembered contents of a directory, however old, or None. They do not count as used."""
         return self._readings.get(inode)
 
-    def remember(self, inode: int, reading: Reading) -> None:
+    def remember(self, inode: int, reading: KnownListing) -> None:
         """Keep what a directory contains, unless the kernel has forgotten it meanwhile."""
         if not self._inodes.knows(inode):
             return
@@ -110,11 +110,11 @@ class Directories:
         self._readings.clear()
         self.nbytes = 0
 
-    def expired(self, reading: Reading) -> bool:
+    def expired(self, reading: KnownListing) -> bool:
         """True if what a directory contained is too old to be shown."""
         return not self._ages.listed_again(reading.asked, reading.shown.extent)
 
-    def _read_with_parent(self, inode: int) -> Reading | None:
+    def _read_with_parent(self, inode: int) -> KnownListing | None:
         """Return the contents of a directory that were read together with the one above it, or None."""
         place = self._inodes.place(inode)
         above = None if place is None else self._readings.get(place.parent)
@@ -128,7 +128,7 @@ class Directories:
         return reading
 
 
-def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, asked: float = math.inf) -> Reading | None:
+def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, asked: float = math.inf) -> KnownListing | None:
     """Read all of a directory; None if it is too large or takes long. Blocks; raises what the listing raises.
 
     `attrs`: its attributes, if the listing of the directory above gave them at the time `asked`.
@@ -139,12 +139,12 @@ def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, aske
         batches = all_batches(shown)
     if batches is None:
         return None
-    reading = Reading(node, shown, batches, min(asked, answers.oldest))
+    reading = KnownListing(node, shown, batches, min(asked, answers.oldest))
     reading.attrs = attrs
     return reading
 
 
-def read_tree(ages: Ages, node: Directory) -> Reading | None:
+def read_tree(ages: Ages, node: Directory) -> KnownListing | None:
     """Read all of a directory, and the directories below it if they are few; see `read_directory`.
 
     A walk of small arrays costs a third less than if each array's directory of chunks were read by a job of its own.
@@ -155,7 +155,7 @@ def read_tree(ages: Ages, node: Directory) -> Reading | None:
     return reading
 
 
-def _read_below(ages: Ages, top: Reading, reading: Reading, room: Iterator[int]) -> None:
+def _read_below(ages: Ages, top: KnownListing, reading: KnownListing, room: Iterator[int]) -> None:
     """Read the directories below `reading`, at most as many as `room` has left.
 
     Chunk directories of any depth are kept in `top`, the reading of the array's directory; named ones in their parent's.
@@ -180,7 +180,7 @@ def _read_below(ages: Ages, top: Reading, reading: Reading, room: Iterator[int])
             reading.keep(entry.name, below)
 
 
-def _read_member(ages: Ages, reading: Reading, entry: Entry) -> Reading | None:
+def _read_member(ages: Ages, reading: KnownListing, entry: Entry) -> KnownListing | None:
     if isinstance(entry.node, int):
         assert reading.shown.space is not None
         return read_directory(ages, cast(Directory, reading.shown.space.node(entry.node)), entry.attrs, reading.asked)
@@ -188,7 +188,7 @@ def _read_member(ages: Ages, reading: Reading, entry: Entry) -> Reading | None:
     return read_directory(ages, cast(Directory, entry.node()))
 
 
-def _directories(reading: Reading) -> Iterator[Entry]:
+def _directories(reading: KnownListing) -> Iterator[Entry]:
     for batch in reading.batches:
         if not isinstance(batch, Numbered) or batch.kind == "directory":
             yield from (entry for entry in batch if entry.attrs.kind == "directory")

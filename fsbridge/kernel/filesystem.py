@@ -320,7 +320,7 @@ class Filesystem(pyfuse3.Operations):
         failed open, but not after a failed listing.
         """
         reading = self.directories.known(inode)
-        await self.ahead.entered(inode, reading is not None)
+        await self.ahead.note_entering(inode, reading is not None)
         reading = reading or self.directories.known(inode)
         if reading is not None:
             listing = Listing(inode, reading.node, reading)

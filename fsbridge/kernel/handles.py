@@ -143,7 +143,7 @@ class OpenFile:
         self.scattered = Scattered() if self.handle.window and not direct else None
 
 
-class Reading:
+class KnownListing:
     """All of a directory as it was at the time `asked` (`time.monotonic`), for any number of readers (`Listing`).
 
     `below`: directories below it that were read together with it, chunk directories by position and others by name.
@@ -159,7 +159,7 @@ class Reading:
         self._orders: list[tuple[list[bytes], dict[bytes, int]]] | None = None
         self.attrs: Attrs | None = None
         """Attributes of the directory itself, not older than the rest; None if they were not asked for."""
-        self.below: dict[int | bytes, Reading] = {}
+        self.below: dict[int | bytes, KnownListing] = {}
         self.entered = False
         """True if a program has opened the directory since it was read."""
         self.used = time.monotonic()
@@ -180,12 +180,12 @@ class Reading:
             if name in positions:
                 yield order, positions[name]
 
-    def keep(self, member: int | bytes, reading: Reading) -> None:
+    def keep(self, member: int | bytes, reading: KnownListing) -> None:
         """Keep what a directory below this one contains."""
         self.below[member] = reading
         self.nbytes += reading.nbytes
 
-    def take(self, member: int | bytes) -> Reading | None:
+    def take(self, member: int | bytes) -> KnownListing | None:
         """Return what `keep` has kept, and keep it no longer."""
         reading = self.below.pop(member, None)
         if reading is not None:
@@ -215,7 +215,7 @@ class Listing:
     _ended = False
     _kept = 0  # bytes, roughly, that they take
 
-    def __init__(self, inode: int, directory: Directory, reading: Reading | None = None) -> None:
+    def __init__(self, inode: int, directory: Directory, reading: KnownListing | None = None) -> None:
         self.inode = inode
         self.directory = directory
         self.reading = reading
@@ -252,11 +252,11 @@ class Listing:
                 break
         self._ready = deque(_merged(self._ready))
 
-    def whole(self) -> Reading | None:
+    def whole(self) -> KnownListing | None:
         """Return the whole directory; None if it has not been read to its end, or is too large to keep."""
         if not self._ended or self._all is None:
             return None
-        reading = Reading(self.directory, self.shown, _merged(self._all), self._begun)
+        reading = KnownListing(self.directory, self.shown, _merged(self._all), self._begun)
         reading.entered = True
         return reading
 

@@ -49,7 +49,7 @@ class NoReadAhead:
     def note_progress(self, listing: Listing) -> None:
         """The kernel has taken more than the beginning of a listing."""
 
-    async def entered(self, inode: int, known: bool) -> None:
+    async def note_entering(self, inode: int, known: bool) -> None:
         """A directory is about to be opened; `known`: what it contains is in memory.
 
         Returns late, if at all, only while that directory is being read ahead.
@@ -109,9 +109,9 @@ class ReadAhead(NoReadAhead):
             listing.coming = trio.Event()
             trio.lowlevel.spawn_system_task(self._read_on, listing)
 
-    async def entered(self, inode: int, known: bool) -> None:
+    async def note_entering(self, inode: int, known: bool) -> None:
         if self._ages.remembers:  # otherwise a listing read ahead would be too old
-            await self.siblings.entered(inode, known)
+            await self.siblings.note_entering(inode, known)
 
     def forgotten_space(self, base: int, space: Space | None) -> None:
         self.siblings.forget_space(base)

@@ -19,7 +19,7 @@ import trio
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.directories import Directories, read_directory, read_tree
-from fsbridge.kernel.handles import Reading
+from fsbridge.kernel.handles import KnownListing
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.records import HELD, Record
@@ -39,7 +39,7 @@ BATCH_SECONDS = 0.01
 WAIT_SECONDS = 0.1
 """Most seconds that a request waits for a directory that is being read here, before it reads the directory itself (P7)."""
 
-_Sibling: TypeAlias = tuple[int, Callable[[], Reading | None]]
+_Sibling: TypeAlias = tuple[int, Callable[[], KnownListing | None]]
 """The inode of a directory, and what reads it."""
 
 
@@ -77,7 +77,7 @@ class Siblings:
         """Forget which chunk directories were not entered."""
         self._unentered.clear()
 
-    async def entered(self, inode: int, known: bool) -> None:
+    async def note_entering(self, inode: int, known: bool) -> None:
         """Have the directory `inode` and its next siblings read. `known`: what it contains is in memory.
 
         Waits for it, but not for long.
@@ -156,7 +156,7 @@ class Siblings:
 
     def _read(self, job: Sequence[_Sibling]) -> None:
         """Read directories, on one of the workers' threads. Failures are left to the request that asks for the directory."""
-        readings: list[tuple[int, Reading]] = []
+        readings: list[tuple[int, KnownListing]] = []
         begun = Stopwatch()
         try:
             for inode, read in job:
@@ -168,7 +168,7 @@ class Siblings:
         finally:
             self._jobs.on_loop(partial(self._keep, job, readings))
 
-    def _keep(self, job: Sequence[_Sibling], readings: Sequence[tuple[int, Reading]]) -> None:
+    def _keep(self, job: Sequence[_Sibling], readings: Sequence[tuple[int, KnownListing]]) -> None:
         """Keep what `job` has read, and wake the requests that wait for it."""
         for inode, reading in readings:
             self._directories.remember(inode, reading)
@@ -179,12 +179,12 @@ class Siblings:
             self._awaited.pop(inode).set()
 
 
-def _read_record(record: Record, read: Callable[[Directory], Reading | None]) -> Reading | None:
+def _read_record(record: Record, read: Callable[[Directory], KnownListing | None]) -> KnownListing | None:
     """Open the directory of an ordinary inode and return what `read` makes of it. Blocks."""
     return read(cast(Directory, record.open()))
 
 
-def _read_numbered(ages: Ages, space: Space, position: int) -> Reading | None:
+def _read_numbered(ages: Ages, space: Space, position: int) -> KnownListing | None:
     """Read all of a chunk directory; None also if it is empty, because it may not exist. Blocks."""
     reading = read_directory(ages, cast(Directory, space.node(position)))
     return reading if reading is not None and reading.batches else None

@@ -31,7 +31,7 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.open import open_source
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.handles import Listing, OpenFile, Reading
+from fsbridge.kernel.handles import KnownListing, Listing, OpenFile
 from fsbridge.kernel.readahead import files as readahead
 from fsbridge.kernel.readahead.files import (
     DEPTH_FILES,
@@ -322,10 +322,10 @@ def test_a_listing_reports_its_first_file() -> None:
         ([], None),
         ([Numbered("file", 8, 4, [], 0.0)], None),
     ):
-        listing = Listing(1, None, Reading(None, cast(Contents, None), batches, 0.0))
+        listing = Listing(1, None, KnownListing(None, cast(Contents, None), batches, 0.0))
         assert listing.first == first
     named = Entry(b".zarray", Attrs("file", 1, 0), lambda: cast(File, None), 1)
-    listing = Listing(1, None, Reading(None, cast(Contents, None), [Dated([named, *chunks], 0.0)], 0.0))
+    listing = Listing(1, None, KnownListing(None, cast(Contents, None), [Dated([named, *chunks], 0.0)], 0.0))
     assert listing.first == 43
 
 
