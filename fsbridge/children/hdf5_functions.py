@@ -15,7 +15,7 @@ DEFAULT = 0
 """H5P_DEFAULT, as a number."""
 
 
-def function(module: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
+def find_function(module: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
     """Return the function `name` of the HDF5 that a module of h5py is linked with. Raises AttributeError if it has none."""
     c_function = getattr(ctypes.CDLL(module.__file__), name)
     c_function.argtypes, c_function.restype = arguments, result

@@ -302,7 +302,7 @@ def chunk_edges(shape: tuple[int, ...], written: tuple[int, ...]) -> tuple[int, 
     return tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, written, strict=True))
 
 
-def reshaped(grid: ChunkGrid, shape: tuple[int, ...]) -> ChunkGrid:
+def reshape_grid(grid: ChunkGrid, shape: tuple[int, ...]) -> ChunkGrid:
     """Return the chunk grid for another array shape of the same rank."""
     return grid if grid.shape == shape else ChunkGrid(shape, grid.edges)
 

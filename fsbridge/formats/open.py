@@ -140,10 +140,10 @@ class Opening:
             raise _refused(path, error) from None
         return source
 
-    def keyed(self, form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
+    def open_in_store(self, form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
         """Open the hierarchy of the format `form` at `key` of a store.
 
-        A format of single files (HDF5) is opened here only in object storage. `path` opens a local file.
+        A format of single files (HDF5) is opened here only in object storage. `open_path` opens a local file.
 
         `owned`: closing the source closes the store.
         """
@@ -151,17 +151,17 @@ class Opening:
         place = HierarchyPlace(store.describe(key), config, self.other, store, key, owned, dialect, self._shared)
         return FORMATS[form].open(place)
 
-    def path(self, form: str, path: str, config: Config) -> Source:
+    def open_path(self, form: str, path: str, config: Config) -> Source:
         """Open a local file, or a local repository of files, of the format `form`."""
         return FORMATS[form].open(HierarchyPlace(path, config, self.other, shared=self._shared))
 
     def other(self, form: str, path: str, config: Config, store: Store | None = None) -> Source:
         """Open another store for a format that links to it or is made of such stores (`format.Opener`)."""
         if store is not None:
-            return self.keyed(_inside(path, store, config).name if form == "auto" else form, store, config)
+            return self.open_in_store(_inside(path, store, config).name if form == "auto" else form, store, config)
         if form == "auto":
             return self.source(path, replace(config, format="auto", inside=(), include=(), exclude=()))
-        return self.path(form, path, config)
+        return self.open_path(form, path, config)
 
     def _directory(self, path: str, config: Config) -> Source:
         store = local_store(path, config)
@@ -178,7 +178,7 @@ class Opening:
             raise strange_directory(path, config)
         if form.kind == "file":
             raise SetupError(f"{path}: a directory, not a file of the format {form.name}", "leave out --format")
-        return self.path(form.name, path, config)
+        return self.open_path(form.name, path, config)
 
     def _on_store(self, form: Format | None, store: Store, text: str, config: Config) -> Source | None:
         """Open a source on `store` that owns the store. Returns None without a format, or for a format that reads paths."""
@@ -188,15 +188,15 @@ class Opening:
             return None
         if config.format != "auto":
             check_format(form, store, text, config)
-        return self.keyed(form.name, store, config)
+        return self.open_in_store(form.name, store, config)
 
     def _member(self, store: Store, path: str, form: Format, key: Key, config: Config) -> Source:
         """Open the member at `key` of the collection in `store`, which is the directory `path` (`collection.OpenMember`)."""
         if form.access != "path" or (store.has_no_directories and form.remote):
-            return self.keyed(form.name, store, config, key, owned=False)
+            return self.open_in_store(form.name, store, config, key, owned=False)
         if store.has_no_directories:
             raise Unsupported(f"{store.describe(key)}: {form.name} can be read from local disks only; copy it to one")
-        return self.path(form.name, os.path.join(path, key), config)
+        return self.open_path(form.name, os.path.join(path, key), config)
 
     def _remote(self, location: Location, config: Config) -> Source:
         asked = _asked(config)
@@ -237,7 +237,7 @@ class Opening:
         except NotFound:
             return None
         form = detect_file(lambda start, length: head[start : start + length], len(head))
-        return self.keyed(HDF5.name, store, config, key) if form == HDF5 else None
+        return self.open_in_store(HDF5.name, store, config, key) if form == HDF5 else None
 
     def _object(self, location: Location, config: Config) -> Source:
         """Open the object at `location`, an HDF5 or zip file. Raises NotFound if there is no object."""
@@ -250,7 +250,7 @@ class Opening:
             raise SetupError(
                 f"{location.text}: {what}", "check the URL; for a Hangar repository, copy it and mount the copy"
             )
-        return self.keyed(form.name, store, config, key)
+        return self.open_in_store(form.name, store, config, key)
 
     def _file(self, path: str, config: Config) -> Source:
         with open(path, "rb") as file:
@@ -264,4 +264,4 @@ class Opening:
             raise SetupError(f"{path}: a file, not a directory of the format {form.name}", "leave out --format")
         if detected not in (None, kind):
             raise SetupError(f"{path}: the format is {detected.name}, not {form.name}", "leave out --format")
-        return self.path(kind.name, path, config)
+        return self.open_path(kind.name, path, config)

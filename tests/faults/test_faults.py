@@ -38,7 +38,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Plan], t
         good: Store = ZipStore(str(path) + ".zip") if request.param == "zip" else LocalStore(str(path))
         config = Config("store", "", layout=layout, metadata_ttl=0.0)
         plan.on, begun = False, plan.on
-        source = Opening().keyed(form, FaultyStore(good, plan), config)
+        source = Opening().open_in_store(form, FaultyStore(good, plan), config)
         root = root_directory(source, config, ChunkCache(1 << 20))
         plan.on = begun
         return root, source.close

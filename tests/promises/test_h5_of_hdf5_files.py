@@ -28,7 +28,7 @@ from rich_hdf5_files import WRITERS, h5py_links, h5py_types, netcdf
 from waiting import until
 
 from fsbridge.children import client
-from fsbridge.children.hdf5_functions import ID, MEMORY, function
+from fsbridge.children.hdf5_functions import ID, MEMORY, find_function
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.formats.hdf5 import pages
@@ -235,7 +235,7 @@ def test_p3_array_types_with_a_varied_fill_value_are_raw_bytes(tmp_path: Path, m
         "compound": h5t.array_create(h5t.py_create(np.dtype([("x", "<i4"), ("y", "<f4")]), logical=True), (2,)),
         "nested": h5t.array_create(h5t.array_create(h5t.STD_I32LE, (2,)), (3,)),
     }
-    set_fill = function(h5p, "H5Pset_fill_value", ID, ID, MEMORY)
+    set_fill = find_function(h5p, "H5Pset_fill_value", ID, ID, MEMORY)
     path = tmp_path / "store.h5"
     with h5py.File(path, "w") as file:
         for name, kind in types.items():

@@ -343,7 +343,7 @@ def failing_reads(soak: Soak) -> str:
         plan = Plan(number, {"fail": 0.01 if name in right else 0.0})
         config = Config("store", "", metadata_ttl=0.0)
         plan.on = False
-        source = Opening().keyed(FORMATS[name][0], FaultyStore(LocalStore(str(stores[name])), plan), config)
+        source = Opening().open_in_store(FORMATS[name][0], FaultyStore(LocalStore(str(stores[name])), plan), config)
         root = root_directory(source, config, ChunkCache(MIB))
         plan.on = True
         found = dict(files(root))

@@ -27,7 +27,7 @@ Document = dict[str, Any]
 
 
 def source(path: Path | str) -> KeyedSource:
-    return Opening().keyed("zarr3", LocalStore(str(path)), Config(str(path), ""))
+    return Opening().open_in_store("zarr3", LocalStore(str(path)), Config(str(path), ""))
 
 
 def root_array(path: Path | str) -> Array:

@@ -245,7 +245,7 @@ class SubsamplesGroup(_HangarGroup):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _StoredSample:
     """The present record of a sample, and everything else that its metadata is made of."""
 
     digest: str
@@ -253,9 +253,9 @@ class _Found:
     record: bytes
 
 
-def _find(column: ColumnGroup, path: tuple[str, ...], table: RefTable) -> _Found:
+def _find(column: ColumnGroup, path: tuple[str, ...], table: RefTable) -> _StoredSample:
     digest = table.digest(column.column, path)
-    return _Found(digest, table.schema(column.column), column.repository.record(digest))
+    return _StoredSample(digest, table.schema(column.column), column.repository.record(digest))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,7 +267,7 @@ class SampleArray(Array):
     metadata: ArrayMetadata
     chunks: SampleChunks | RemoteChunks
     mtime_ns: int
-    version: _Found
+    version: _StoredSample
 
     def current(self) -> bool:
         """Tell whether the tree still has this sample under this name."""
@@ -314,7 +314,7 @@ def _shape(record: Record, schema: Schema) -> tuple[int, ...]:
     return ()
 
 
-def _metadata(schema: Schema, shape: tuple[int, ...], sample: _Found) -> ArrayMetadata:
+def _metadata(schema: Schema, shape: tuple[int, ...], sample: _StoredSample) -> ArrayMetadata:
     attributes = {"digest": sample.digest, "record": sample.record.decode("utf-8")}
     if schema.dtype is not None:
         dtype = dtypes.data_type(schema.dtype)

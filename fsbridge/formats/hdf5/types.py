@@ -69,7 +69,7 @@ def show_type(described: Described, form: str, fill: bytes | None) -> ShownType:
 def _show_type(described: Described, form: str, fill: bytes | None) -> ShownType:
     dims: tuple[int, ...] = ()
     native = spell(described)
-    if form == "raw" and described["class"] == "array" and fill is not None and not _even(fill, numpy_type(described)):
+    if form == "raw" and described["class"] == "array" and fill is not None and not _all_equal(fill, numpy_type(described)):
         # No other format has a fill value with different parts, so each array is shown as one element of raw bytes.
         return ShownType(dtypes.data_type(np.dtype(f"V{described['size']}"), native, True), (), None, {})
     if form in ("raw", "converted"):
@@ -162,7 +162,7 @@ def _numpy_type(described: Described, name: str, size: int) -> np.dtype[Any] | N
     return None
 
 
-def _even(fill: bytes, dtype: np.dtype[Any]) -> bool:
+def _all_equal(fill: bytes, dtype: np.dtype[Any]) -> bool:
     """Tell whether all elements of an array are equal."""
     return fill == fill[: dtype.base.itemsize] * math.prod(dtype.shape)
 

@@ -187,7 +187,7 @@ class FlatChunkFiles(ChunkFiles):
         first = np.uint64(self._linear(prefix) * all_below)
         shown: set[int] = set()
         said = Stopwatch()
-        for numbers in making.arriving():
+        for numbers in making.follow():
             new: set[int] = set()
             if numbers is not None:
                 below = numbers[numbers >= first] - first

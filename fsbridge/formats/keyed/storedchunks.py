@@ -119,7 +119,7 @@ class ChunkListing:
             raise anew(self._error)
         return self.stored
 
-    def arriving(self) -> Iterator[Numbers | None]:
+    def follow(self) -> Iterator[Numbers | None]:
         """Yield numbers as they arrive, in the store's order, and None after each LOOK_SECONDS without new ones."""
         position = 0
         while True:

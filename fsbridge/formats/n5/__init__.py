@@ -25,7 +25,7 @@ from fsbridge.formats.documents import (
     Repeated,
     Split,
     chunk_edges,
-    reshaped,
+    reshape_grid,
     shape_of,
 )
 from fsbridge.formats.dtypes import STRING, data_type
@@ -232,7 +232,7 @@ def _split(values: Mapping[str, JSON]) -> Split | None:
     said["dimensions"] = len(shape)
 
     def joined(known: ArrayMetadata, chain: CodecChain) -> tuple[ArrayMetadata, CodecChain]:
-        grid, names = reshaped(known.grid, shape), dimension_names(values, len(shape))
+        grid, names = reshape_grid(known.grid, shape), dimension_names(values, len(shape))
         return replace(known, grid=grid, attributes=attributes, dimension_names=names, native={DOCUMENT: values}), chain
 
     return Split(said, joined)

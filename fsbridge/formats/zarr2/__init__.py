@@ -27,7 +27,7 @@ from fsbridge.formats.documents import (
     Repeated,
     Split,
     chunk_edges,
-    reshaped,
+    reshape_grid,
     shape_of,
 )
 from fsbridge.formats.keyed.chunks import KeyedChunks
@@ -285,7 +285,7 @@ def _split(values: Mapping[str, JSON], attributes: Mapping[str, JSON] | None) ->
     own, native = attributes or {}, {ARRAY: values, **({ATTRIBUTES: attributes} if attributes is not None else {})}
 
     def joined(known: ArrayMetadata, *rest: Any) -> tuple[Any, ...]:
-        grid, names = reshaped(known.grid, shape), dimension_names(own, len(shape))
+        grid, names = reshape_grid(known.grid, shape), dimension_names(own, len(shape))
         return replace(known, grid=grid, attributes=own, dimension_names=names, native=native), *rest
 
     return Split({**values, "shape": len(shape)}, joined)

@@ -33,7 +33,7 @@ from fsbridge.formats.documents import (
     Repeated,
     Split,
     chunk_edges,
-    reshaped,
+    reshape_grid,
     shape_of,
 )
 from fsbridge.formats.keyed.chunks import KeyedChunks
@@ -198,8 +198,8 @@ def _split(values: Mapping[str, JSON]) -> Split | None:
     said = {**values, "attributes": None, "shape": len(shape)}
 
     def joined(known: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys) -> ParsedArray:
-        stored = reshaped(outer, shape)
-        grid = stored if known.grid is outer else reshaped(known.grid, shape)
+        stored = reshape_grid(outer, shape)
+        grid = stored if known.grid is outer else reshape_grid(known.grid, shape)
         return replace(known, grid=grid, attributes=own, native={DOCUMENT: values}), pipeline, stored, keys
 
     return Split(said, joined)

@@ -65,7 +65,7 @@ def _element(value: JSON, of: ZarrType, place: str) -> bytes:
         return _struct_fill(value, of, place)
     base = of.name.removeprefix("complex_")
     if base in MINI or of.name == "complex_float16":
-        return _mini_fill(value, of, place)
+        return _read_minifloat(value, of, place)
     match of.numpy.kind:
         case "b":
             number = _integer(value, 0, 1, of, place) if not isinstance(value, bool) else int(value)
@@ -121,15 +121,15 @@ def _members(value: JSON, of: ZarrType, place: str) -> tuple[tuple[str, ZarrType
     return of.fields
 
 
-def _mini_fill(value: JSON, of: ZarrType, place: str) -> bytes:
+def _read_minifloat(value: JSON, of: ZarrType, place: str) -> bytes:
     if of.name.startswith("complex_"):
         part = of.name.removeprefix("complex_")
         half = ZarrType(part, part, np.dtype(f"V{of.itemsize // 2}"))
         real, imaginary = value if isinstance(value, list) and len(value) == 2 else (value, 0.0)
         if part == "float16":
             return _float(real, np.dtype("<f2"), of, place) + _float(imaginary, np.dtype("<f2"), of, place)
-        return _mini_fill(real, half, place) + _mini_fill(imaginary, half, place)
-    bits = _hex(value, of.itemsize)
+        return _read_minifloat(real, half, place) + _read_minifloat(imaginary, half, place)
+    bits = _read_hex(value, of.itemsize)
     if bits is not None:
         return bits
     try:
@@ -160,14 +160,14 @@ def _number(value: JSON, of: ZarrType, place: str) -> float:
 
 
 def _float(value: JSON, stored: np.dtype[Any], of: ZarrType, place: str) -> bytes:
-    bits = _hex(value, stored.itemsize)
+    bits = _read_hex(value, stored.itemsize)
     if bits is not None:
         return bits
     with np.errstate(over="ignore"):
         return np.array(_number(value, of, place)).astype(stored).tobytes()
 
 
-def _hex(value: JSON, size: int) -> bytes | None:
+def _read_hex(value: JSON, size: int) -> bytes | None:
     """Read `"0x7fc00001"`: bits, most significant digit first, as little-endian bytes. Returns None for anything else."""
     if not isinstance(value, str) or HEX.fullmatch(value) is None or len(value) > 2 + 2 * size:
         return None

@@ -11,7 +11,7 @@ from typing import Any
 
 from h5py import h5d, h5g, h5l, h5o, h5p
 
-from fsbridge.children.hdf5_functions import ID, MEMORY, SIZE, function
+from fsbridge.children.hdf5_functions import ID, MEMORY, SIZE, find_function
 from fsbridge.formats.hdf5.child import h5types
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.opened import Answer
@@ -21,8 +21,8 @@ OWN_FILTERS = frozenset(range(1, 7))
 MOST_OBJECTS = 100_000
 """Most objects that are looked at. It takes some 80 us for each."""
 
-_get_filters = function(h5p, "H5Pget_nfilters", ID)
-_get_filter = function(
+_get_filters = find_function(h5p, "H5Pget_nfilters", ID)
+_get_filter = find_function(
     h5p, "H5Pget_filter2", ID, ctypes.c_uint, MEMORY, ctypes.POINTER(ctypes.c_size_t), MEMORY, SIZE, MEMORY, MEMORY
 )
 

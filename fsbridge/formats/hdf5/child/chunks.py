@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from h5py import h5d, h5f, h5p, h5s, h5t, h5z
 
-from fsbridge.children.hdf5_functions import ID, function
+from fsbridge.children.hdf5_functions import ID, find_function
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS
 from fsbridge.formats.hdf5.child.opened import Refusal
 
@@ -33,7 +33,7 @@ They apply to the first tables of each kind of index in a file, to later tables,
 array's shape.
 """
 
-_get_chunk_index_type = function(h5d, "H5Dget_chunk_index_type", ID, ctypes.POINTER(ctypes.c_int))
+_get_chunk_index_type = find_function(h5d, "H5Dget_chunk_index_type", ID, ctypes.POINTER(ctypes.c_int))
 
 Column = np.ndarray[Any, np.dtype[np.uint64]]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
-from fsbridge.children.hdf5_functions import DEFAULT, ID, MEMORY, function
+from fsbridge.children.hdf5_functions import DEFAULT, ID, MEMORY, find_function
 from fsbridge.formats.hdf5.child import chunks, h5types, remote_data, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, TableChecks, stored_chunks
 from fsbridge.formats.hdf5.child.h5types import widened
@@ -33,9 +33,9 @@ TEXTS_LOOKED_AT = 16_384
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked", h5d.VIRTUAL: "virtual"}
 _SPACES = {h5s.NULL: "null", h5s.SCALAR: "scalar", h5s.SIMPLE: "simple"}
 _FILL_DEFAULT, _FILL_USER_DEFINED = 1, 2
-_read_dataset = function(h5p, "H5Dread", ID, ID, ID, ID, ID, MEMORY)
-_reclaim = function(h5p, "H5Dvlen_reclaim", ID, ID, ID, MEMORY)
-_get_chunk_opts = function(h5p, "H5Pget_chunk_opts", ID, ctypes.POINTER(ctypes.c_uint))
+_read_dataset = find_function(h5p, "H5Dread", ID, ID, ID, ID, ID, MEMORY)
+_reclaim = find_function(h5p, "H5Dvlen_reclaim", ID, ID, ID, MEMORY)
+_get_chunk_opts = find_function(h5p, "H5Pget_chunk_opts", ID, ctypes.POINTER(ctypes.c_uint))
 
 
 class Datasets(LackingSources):

@@ -19,10 +19,10 @@ from typing import Any
 
 from h5py import h5p, h5t
 
-from fsbridge.children.hdf5_functions import ID, SIZE, function
+from fsbridge.children.hdf5_functions import ID, SIZE, find_function
 
-_get_precision = function(h5p, "H5Tget_precision", ID, result=SIZE)
-_get_offset = function(h5p, "H5Tget_offset", ID, result=ctypes.c_int)
+_get_precision = find_function(h5p, "H5Tget_precision", ID, result=SIZE)
+_get_offset = find_function(h5p, "H5Tget_offset", ID, result=ctypes.c_int)
 """Functions of HDF5 itself, because h5py offers them for integers, but not for bit fields."""
 
 MAX_DEPTH = 16
@@ -219,8 +219,8 @@ def _decoded(encoded: bytes) -> KnownType:
     return KnownType(h5t.decode(encoded))
 
 
-_set_precision = function(h5p, "H5Tset_precision", ID, SIZE)
-_set_offset = function(h5p, "H5Tset_offset", ID, SIZE)
+_set_precision = find_function(h5p, "H5Tset_precision", ID, SIZE)
+_set_offset = find_function(h5p, "H5Tset_offset", ID, SIZE)
 
 
 def widened(tid: Any) -> Any:

@@ -121,7 +121,7 @@ class Objects(OpenedFile, ABC):
         answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
         return answer, [b"".join(descriptions)]
 
-    def links(self, group: Any, path: list[str], start: int, most: int) -> Sequence[Found]:
+    def links(self, group: Any, path: list[str], start: int, most: int) -> Sequence[StoredLink]:
         """Return at most `most` links of the group at `path`, from number `start`.
 
         From number 0 only `most` links are read, because often only the first page is wanted. Later pages are taken from
@@ -134,7 +134,7 @@ class Objects(OpenedFile, ABC):
             window = self._window = Window(path, start, links_of(group, start, WINDOW_LINKS))
         return window.links[start - window.start :][:most]
 
-    def prefetched(self, path: list[str], links: Sequence[Found]) -> Iterable[Found]:
+    def prefetched(self, path: list[str], links: Sequence[StoredLink]) -> Iterable[StoredLink]:
         """Yield the links of the group at `path`, each when its object's metadata is present, if it can be prefetched."""
         return links if self.prefetcher is None else self.prefetcher.members(stored_path(path), links)
 
@@ -183,7 +183,7 @@ class Objects(OpenedFile, ABC):
             group = self._group(parents)
             info = self._link(group, name)
             if info.type != h5l.TYPE_HARD:
-                _, kind, target, _ = listed_member(group, Found(member_name(name), info.type, info.u))
+                _, kind, target, _ = listed_member(group, StoredLink(member_name(name), info.type, info.u))
                 return {"kind": kind, "target": target}, []
         return self.object_of(self.walk(request["path"]), request["path"], request.get("bare", False)), []
 
@@ -284,7 +284,7 @@ class Objects(OpenedFile, ABC):
         return self.paths
 
 
-class Found(NamedTuple):
+class StoredLink(NamedTuple):
     """A link of a group: its stored name, its type (h5l), and for a hard link the object's address."""
 
     name: bytes
@@ -297,15 +297,15 @@ class Window(NamedTuple):
 
     path: list[str]
     start: int
-    links: list[Found]
+    links: list[StoredLink]
 
 
-def links_of(group: Any, start: int, most: int) -> list[Found]:
+def links_of(group: Any, start: int, most: int) -> list[StoredLink]:
     """Return members from number `start`, see `Objects.links`."""
-    links: list[Found] = []
+    links: list[StoredLink] = []
 
     def add(raw: bytes, info: Any) -> bool:
-        links.append(Found(raw, info.type, info.u))  # h5py uses the same `info` for all links
+        links.append(StoredLink(raw, info.type, info.u))  # h5py uses the same `info` for all links
         return len(links) >= most
 
     if start < group.get_num_objs():
@@ -322,7 +322,7 @@ def _page(group: Any, start: int, members: list[list[Any]]) -> dict[str, Any]:
     return {"members": members, "next": following if members and following < group.get_num_objs() else None}
 
 
-def listed_member(group: Any, link: Found) -> list[Any]:
+def listed_member(group: Any, link: StoredLink) -> list[Any]:
     name = h5types.text(link.name)
     if link.type == h5l.TYPE_HARD:
         return [name, "object", None, link.address]

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from h5py import h5f, h5fd, h5p
 
-from fsbridge.children.hdf5_functions import ID, function
+from fsbridge.children.hdf5_functions import ID, find_function
 from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
 from fsbridge.formats.hdf5.child.h5types import NestedTooDeep
 
@@ -33,7 +33,7 @@ _STRICT = re.compile(
 
 PureHDF writes wrong ones. The data are intact.
 """
-_set_read_attempts = function(h5p, "H5Pset_metadata_read_attempts", ID, ctypes.c_uint)
+_set_read_attempts = find_function(h5p, "H5Pset_metadata_read_attempts", ID, ctypes.c_uint)
 
 _ERRNO = re.compile(r"\berrno = (\d+)")
 """Finds the errno in messages of HDF5's drivers (H5FD_SEC2, H5FD_read: "file read failed: time = ..., errno = 5, ...")."""
@@ -41,7 +41,7 @@ _REPLACED = (errno.ENOENT, errno.EACCES)
 """The daemon has the file open, so these mean that another file, or none, is at its path now."""
 
 try:
-    _relax_integrity_checks = function(h5p, "H5Pset_relax_file_integrity_checks", ID, ctypes.c_uint64)
+    _relax_integrity_checks = find_function(h5p, "H5Pset_relax_file_integrity_checks", ID, ctypes.c_uint64)
 except AttributeError:  # before HDF5 2.0, which checks what earlier versions did not
     _relax_integrity_checks = None
 

@@ -20,7 +20,7 @@ from h5py import h5g, h5l, h5o
 
 from fsbridge.formats.hdf5.child.block_file import BlockFile
 from fsbridge.formats.hdf5.child.data import SMALL_TABLE_CHUNKS, Datasets
-from fsbridge.formats.hdf5.child.objects import FIRST_PAGE_MEMBERS, H5_ERRORS, Found, links_of
+from fsbridge.formats.hdf5.child.objects import FIRST_PAGE_MEMBERS, H5_ERRORS, StoredLink, links_of
 from fsbridge.formats.hdf5.child.opened import Refusal, open_blocks
 
 ATTEMPTS = 8
@@ -82,7 +82,7 @@ class MetadataPrefetch:
             self._trial.file.close()
             self._trial = None
 
-    def members(self, path: Path, links: Sequence[Found]) -> Iterator[Found]:
+    def members(self, path: Path, links: Sequence[StoredLink]) -> Iterator[StoredLink]:
         """Yield the links of the group at `path`, each when its object's metadata is present."""
         for start in range(0, len(links), BATCH):
             batch = links[start : start + BATCH]
@@ -152,7 +152,7 @@ class MetadataPrefetch:
         if len(self._known) > WAITING_GROUPS:
             self._known.clear()
 
-    def _listings(self, paths: list[Path]) -> Iterator[tuple[Path, list[Found]]]:
+    def _listings(self, paths: list[Path]) -> Iterator[tuple[Path, list[StoredLink]]]:
         listings = self._prefetch([partial(self._links, path) for path in paths])
         return ((path, links or []) for path, links in zip(paths, listings, strict=True))
 
@@ -206,7 +206,7 @@ class MetadataPrefetch:
             self._groups[path] = group
         return group
 
-    def _links(self, path: Path) -> list[Found]:
+    def _links(self, path: Path) -> list[StoredLink]:
         group = self._group(path)
         return links_of(group, 0, FIRST_PAGE_MEMBERS) if isinstance(group, h5g.GroupID) else []
 

@@ -51,7 +51,7 @@ def found(server: FakeS3, version: int) -> Group:
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
     store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(60.0, 60.0))
     assert store.begin()
-    root: Any = Opening().keyed(f"zarr{version}", store, Config("", "")).root
+    root: Any = Opening().open_in_store(f"zarr{version}", store, Config("", "")).root
     root.attributes()
     return root  # type: ignore[no-any-return]
 

@@ -192,7 +192,7 @@ def test_an_inner_chunk_is_one_range_read(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path, shape=(64, 64), chunks=(4, 4), shards=(64, 64), dtype="u1", compressors=[])
     array[...] = values(np.dtype("u1"), (64, 64))
     store = Counting(str(tmp_path))
-    found: Any = Opening().keyed("zarr3", store, Config("", "")).root
+    found: Any = Opening().open_in_store("zarr3", store, Config("", "")).root
     for position in itertools.product(range(16), range(16)):
         read_chunk(found, position)
     index_bytes = 16 * 16 * 16 + 4
@@ -205,7 +205,7 @@ def test_listing_reads_indexes_only(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path, shape=(64, 64), chunks=(4, 4), shards=(32, 32), dtype="u1")
     array[...] = 1
     store = Counting(str(tmp_path))
-    found: Any = Opening().keyed("zarr3", store, Config("", "")).root
+    found: Any = Opening().open_in_store("zarr3", store, Config("", "")).root
     assert len(list(stored_chunks(found))) == 256
     assert found.chunks.count() == 256
     assert store.ranges == [8 * 8 * 16 + 4] * 4

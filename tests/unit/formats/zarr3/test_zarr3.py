@@ -641,7 +641,7 @@ def archived() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "member"), archived())
 def test_other_writers(name: str, member: str) -> None:
-    opened = Opening().keyed("zarr3", ZipStore(str(DATA / f"{name}.zip"), base=""), Config("", ""))
+    opened = Opening().open_in_store("zarr3", ZipStore(str(DATA / f"{name}.zip"), base=""), Config("", ""))
     node: Any = opened.root
     for part in member.split("/"):
         node = node.child(part)

@@ -297,7 +297,7 @@ VALID = array_document(attributes={}, dimension_names=None, storage_transformers
 @given(st.dictionaries(st.sampled_from([*VALID, "extra"]), member, min_size=1, max_size=3), st.booleans())
 def test_any_document_is_an_array_or_an_error_of_ours(tmp_path: Path, changes: dict[str, JSON], chunk: bool) -> None:
     write(tmp_path, VALID | changes, {"c/0": b"\1\0\2\0"} if chunk else None)
-    source = Opening().keyed("zarr3", LocalStore(str(tmp_path)), Config("", ""))
+    source = Opening().open_in_store("zarr3", LocalStore(str(tmp_path)), Config("", ""))
     try:
         root: Any = source.root
         if isinstance(getattr(root, "metadata", None), ArrayMetadata):

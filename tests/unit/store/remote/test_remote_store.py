@@ -750,7 +750,7 @@ def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_liste
         assert store.begin()
     assert len(requests) < 10, "not a page for each thousand chunks"
     assert detect(store, Config("", "")) == ZARR2
-    root: Any = Opening().keyed("zarr2", store, Config("", "")).root
+    root: Any = Opening().open_in_store("zarr2", store, Config("", "")).root
     out = bytearray(4)
     root.chunks.read_into((12345,), root.chunks.find((12345,)), memoryview(out))
     assert int.from_bytes(out, "little") == 12345

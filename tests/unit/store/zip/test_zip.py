@@ -668,7 +668,7 @@ def test_zarr_python_archives(tmp_path: Path, shards: Any, compression: int) -> 
         group = zarr.create_group(written, attributes={"k": 1})
         array = group.create_array("deep/a", shape=data.shape, chunks=(2, 2), shards=shards, dtype="i4", fill_value=-1)
         array[:6] = data[:6]
-    source = Opening().keyed("zarr3", ZipStore(str(tmp_path / "x.zip")), Config("", ""))
+    source = Opening().open_in_store("zarr3", ZipStore(str(tmp_path / "x.zip")), Config("", ""))
     root: Any = source.root
     assert root.attributes() == {"k": 1}
     found = root.child("deep").child("a")
