@@ -66,7 +66,7 @@ def test_p3_objects_deeper_than_a_path_can_say_are_not_absent(root: Path) -> Non
     os.close(folder)
     store = LocalStore(str(root))
     deep = Key.parse("/".join([*names, "chunk"]))
-    for ask in (store.stat, lambda key: store.read(key, 100), lambda key: next(store.list(key)), store.opened):
+    for ask in (store.stat, lambda key: store.read(key, 100), lambda key: next(store.list(key)), store.open_object):
         with pytest.raises(NameTooLong):
             ask(deep)
         with pytest.raises(NotFound):
