@@ -39,7 +39,7 @@ class Hierarchy:
         layout, member = path.layout, path.member
         if prefix.count("/") > member.context.config.limits.depth:
             raise TooDeep(f"{prefix}: too many nested groups")
-        shown = path.present()
+        shown = path.refresh()
         if isinstance(shown, ArrayDirectory):
             shown.array.metadata.shown_attributes()  # raises the reason why the document cannot be made
             yield prefix, shown.documents()
