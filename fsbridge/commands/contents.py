@@ -39,7 +39,7 @@ REMOTE_LOOKS = 16
 """Most groups of a remote store of which coordinates are read, because each coordinate takes requests."""
 
 COUNTED_CHUNKS = 10_000
-"""Stored chunks that are looked at, one by one, for their sizes: more would make people wait for minutes."""
+"""Stored chunks that are looked at, one by one, for their sizes: more would take minutes."""
 
 Kind: TypeAlias = Literal["group", "array", "directory", "link", "unreadable"]
 

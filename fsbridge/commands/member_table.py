@@ -135,7 +135,7 @@ def _values_text(row: Row, detailed: bool) -> str | None:
 
 
 def _is_telling(row: Row) -> bool:
-    """True if the fill value is one that nobody expects."""
+    """True if the fill value is neither 0 nor NaN, nor among the missing values."""
     return bool(row.fill) and row.fill != "NaN" and row.fill not in (row.missing or ())
 
 

@@ -92,7 +92,7 @@ class Progress:
                 self._bar.total = total + self._expected
 
     def begun(self, size: int) -> None:
-        """Add a file to the total whose size no listing tells."""
+        """Add a file of a size that no listing tells to the total."""
         with self._lock:
             self._expected += size
             if self._bar is not None and self._bar.total is not None:

@@ -67,12 +67,12 @@ def _load_files(config: Config) -> None:
 
 def _complete(package: ModuleType, everything: bool = False) -> None:
     """Import the modules of a package, and of those packages in it of which something is there. `everything`: of all."""
-    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        wanted = everything or not found.ispkg or found.name in sys.modules
-        if wanted and found.name.rpartition(".")[2] not in LEFT_OUT:
-            _import(found.name)
-            if found.ispkg:
-                _complete(sys.modules[found.name], everything)
+    for entry in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        wanted = everything or not entry.ispkg or entry.name in sys.modules
+        if wanted and entry.name.rpartition(".")[2] not in LEFT_OUT:
+            _import(entry.name)
+            if entry.ispkg:
+                _complete(sys.modules[entry.name], everything)
 
 
 def _import(name: str) -> None:

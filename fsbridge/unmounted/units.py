@@ -214,7 +214,7 @@ WHOLE = JobPart()
 
 
 class Watcher(Protocol):
-    """Is told of work on files whose size no listing gives, so that no unit has their bytes. Any thread may call it."""
+    """Is told of work on files of a size that no listing gives, so that no unit has their bytes. Any thread may call it."""
 
     def begun(self, size: int) -> None:
         """A file of this size has been opened."""
@@ -231,7 +231,7 @@ class WorkSources:
         self.ended = False
         """True if the results are no longer wanted: work ends at the next opportunity."""
         self.watcher: Watcher | None = None
-        """None in other processes: nobody sees their files grow."""
+        """None in other processes: they tell of a file when it is whole."""
         self._opening = threading.Lock()
         self._trees: dict[int, VirtualTree] = {}
         self._kept: OrderedDict[Hashable, object] = OrderedDict()
