@@ -154,13 +154,13 @@ def test_p8_a_member_that_cannot_be_described_is_never_called_absent(
 
 def test_there_is_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     climate(tmp_path / "s.zarr", 3)
-    monkeypatch.setattr(zarr3, "LOCAL_MEMBERS", 8)
+    monkeypatch.setattr(zarr3, "MAX_MEMBERS", 8)
     with opened(tmp_path / "s.zarr") as tree:
         assert len(members(tree)) == 8
         zarr.open_group(str(tmp_path / "s.zarr"), use_consolidated=False).create_group("more")  # that the copies do not name
         assert members(tree) is None
         assert "more than 9 groups and arrays" in caplog.text
-        monkeypatch.setattr(zarr3, "LOCAL_MEMBERS", 7)
+        monkeypatch.setattr(zarr3, "MAX_MEMBERS", 7)
         assert members(tree) is None
 
 
