@@ -68,7 +68,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "name": view.name,
         "shape": list(view.shape),
         "dtype": spelled(view.dtype) if dtype.serializer == "bytes" else "|O",
-        "data_type": dtype.name if view.stored_dtype in (None, dtype.numpy) else dtype.native,  # Zarr v3 has no gaps
+        "data_type": dtype.native if view.meaning.values.padding else dtype.name,  # Zarr v3 has no gaps
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
         "axes": [_axis(axis) for axis in view.axes],

@@ -49,6 +49,13 @@ def without_padding(dtype: np.dtype[Any], padding: frozenset[Path], path: Path =
     )
 
 
+def _half_complex(order: str) -> np.dtype[Any]:
+    """Return the type of complex numbers of half precision, which numpy lacks: the fields of h5py, and of NISAR's files."""
+    import numpy as np
+
+    return np.dtype([("r", f"{order}f2"), ("i", f"{order}f2")])
+
+
 @dataclass(frozen=True)
 class View:
     """An array, or a region of it, as a file type is to show it.
@@ -76,10 +83,12 @@ class View:
 
         Gaps between the fields of a compound are no fields.
         """
-        dtype, padding = self.metadata.dtype.numpy, self.meaning.values.padding
-        if dtype is None or not self.metadata.dtype.itemsize:
+        of, padding = self.metadata.dtype, self.meaning.values.padding
+        if of.numpy is None or not of.itemsize:
             return None
-        return without_padding(dtype, padding) if padding else dtype
+        if of.name == "complex_float16":
+            return _half_complex(">" if of.endian == "big" else "<")
+        return without_padding(of.numpy, padding) if padding else of.numpy
 
     @cached_property
     def dtype(self) -> np.dtype[Any] | None:
