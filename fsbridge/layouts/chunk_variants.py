@@ -41,8 +41,8 @@ def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry
         for pairs in space.scan(prefix):
             if not pairs:
                 yield ()
-            found = (space.entry((*prefix, i), begin + b"%d" % i, mtime_ns) for i, mtime_ns in pairs)
-            batch += (entry for entry in found if entry is not None)
+            entries = (space.entry((*prefix, i), begin + b"%d" % i, mtime_ns) for i, mtime_ns in pairs)
+            batch += (entry for entry in entries if entry is not None)
             if len(batch) >= BATCH_ENTRIES:
                 yield batch
                 batch = []
@@ -82,8 +82,8 @@ def flat_cell(space: ChunkSpace, name: bytes, separator: bytes) -> Index | None:
     parts = name.split(separator)
     if len(parts) != space.rank:
         return None
-    found = [parse_coordinate(part, count) for part, count in zip(parts, space.counts, strict=True)]
-    return None if None in found else tuple(i for i in found if i is not None)
+    coordinates = [parse_coordinate(part, count) for part, count in zip(parts, space.counts, strict=True)]
+    return None if None in coordinates else tuple(i for i in coordinates if i is not None)
 
 
 ABSENT = "absent"

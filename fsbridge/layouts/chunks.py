@@ -209,11 +209,11 @@ class ChunkDirectory(Directory):
 
         Stale instead of NotFound if the array has changed (grown, perhaps): the kernel then looks up the whole path again.
         """
-        found = parse_coordinate(name, self.of.counts[len(self.prefix)])
-        if found is None:
+        coordinate = parse_coordinate(name, self.of.counts[len(self.prefix)])
+        if coordinate is None:
             self.of.chunks.check()
             raise NotFound(f"{name!r} is no chunk of this grid")
-        return self.of.stored((*self.prefix, found))
+        return self.of.stored((*self.prefix, coordinate))
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the stored chunks, or the directories that lead to some. Sizes come from the metadata alone."""
@@ -229,8 +229,8 @@ class ChunkDirectory(Directory):
         last = of.counts[-1] - 1
         size, regular = of.file_size((*prefix, 0)), of.chunks.metadata.grid.regular
         if not batch or size is None or not regular:
-            found = (of.entry((*prefix, i), b"%d" % i, mtime_ns) for i, mtime_ns in batch)
-            yield [entry for entry in found if entry is not None]
+            entries = (of.entry((*prefix, i), b"%d" % i, mtime_ns) for i, mtime_ns in batch)
+            yield [entry for entry in entries if entry is not None]
             return
         edge = batch[-1][0] == last and of.file_size((*prefix, last)) != size  # the array's edge crops the last one
         yield Numbered("file", size, base, batch[:-1] if edge else batch)

@@ -49,12 +49,12 @@ class Hierarchy:
         for child, opener in openers(group, group.children(), member.context.config.is_remote):
             name = os.fsdecode(file_name(child.name, layout.documents))
             try:
-                found, followed = _opened(member, child.name, opener(), links)
-                array = None if found is None else as_array(found.present())
+                destination, followed = _opened(member, child.name, opener(), links)
+                array = None if destination is None else as_array(destination.present())
             except FsbridgeError as error:
                 raise type(error)(f"{prefix}{name} is missing in {self.document}: {error}") from None
-            if found is not None and (array is None or layout.refusal(array.metadata) is None):
-                yield from self.documents(PathDirectory(layout, found), f"{prefix}{name}/", followed)
+            if destination is not None and (array is None or layout.refusal(array.metadata) is None):
+                yield from self.documents(PathDirectory(layout, destination), f"{prefix}{name}/", followed)
 
 
 def _opened(member: SourceMember, name: str, node: Node, links: int) -> tuple[SourceMember | None, int]:
@@ -70,7 +70,7 @@ def _opened(member: SourceMember, name: str, node: Node, links: int) -> tuple[So
         target = follow(cast(Group, member.root.present()), member.names, node.target)
     except (NotFound, TooDeep):
         return None, links
-    found = member.root
+    destination = member.root
     for part, opened in target.trail:
-        found = found.child(part, opened)
-    return found, links + 1 + target.links
+        destination = destination.child(part, opened)
+    return destination, links + 1 + target.links

@@ -116,12 +116,12 @@ class PathDirectory(Directory):
         """Return format, source path and the source's own metadata; for an array also its codec and data type."""
         member = self.member
         source = member.source.encode("utf-8", "surrogateescape")
-        found = {"format": member.context.format_at(member.names).name.encode(), "source": source}
-        found["metadata"] = encode(dict(member.native))
+        values = {"format": member.context.format_at(member.names).name.encode(), "source": source}
+        values["metadata"] = encode(dict(member.native))
         array = as_array(member.present())
         if array is not None:
-            found |= {"codec": array.metadata.codec.encode(), "data_type": array.metadata.dtype.native.encode()}
-        return {f"user.fsbridge.{name}": value for name, value in found.items()}
+            values |= {"codec": array.metadata.codec.encode(), "data_type": array.metadata.dtype.native.encode()}
+        return {f"user.fsbridge.{name}": value for name, value in values.items()}
 
     def let_go(self) -> None:
         """Drop the cached content, because it refers back to this object. The next use makes it again."""

@@ -71,10 +71,10 @@ class Context:
             return self._decoded_chunks(array)
         key = names, array.version
         with self._lock:
-            found = self._decoded.get(key)
-            if found is None:
-                found = self._decoded[key] = self._decoded_chunks(array)
-            return found
+            chunks = self._decoded.get(key)
+            if chunks is None:
+                chunks = self._decoded[key] = self._decoded_chunks(array)
+            return chunks
 
     def _decoded_chunks(self, array: Array) -> DecodedArray:
         config = self.config
@@ -142,18 +142,18 @@ class SourceMember:
         # A remote group is only known from its listed keys.
         listed = config.is_remote and node is not None and as_array(node) is None
         with as_listed() if listed else nullcontext():
-            found: Node = node if node is not None and node.current() else self._found(node)
-        if isinstance(found, Link):
+            latest: Node = node if node is not None and node.current() else self._found(node)
+        if isinstance(latest, Link):
             raise Stale("a link took the place of this directory")
-        new = as_array(found)
+        new = as_array(latest)
         with self._lock:
             old = None if self._node is None else as_array(self._node)
             if old is not None and new is not None and old.version == new.version:
-                found = old  # the same object keeps its chunk space, so its files keep their inodes
-            elif new is None and found == self._node:
-                found = self._node
-            self._node = found
-        return found
+                latest = old  # the same object keeps its chunk space, so its files keep their inodes
+            elif new is None and latest == self._node:
+                latest = self._node
+            self._node = latest
+        return latest
 
     def _found(self, before: Group | Array | None) -> Node:
         """Open the path. If its array or group was replaced or removed, open it again without cached answers.
@@ -161,13 +161,13 @@ class SourceMember:
         The groups above may have changed as well.
         """
         try:
-            found = self._open()
+            node = self._open()
         except NotFound:
             if before is None:
                 raise
         else:
-            if before is None or as_array(before) is None or as_array(found) is not None:
-                return found
+            if before is None or as_array(before) is None or as_array(node) is not None:
+                return node
         with anew():
             return self._open()
 
@@ -183,17 +183,17 @@ class SourceMember:
 
         Only showing that group is an error.
         """
-        found: list[Mapping[str, JSON]] = []
+        all_attributes: list[Mapping[str, JSON]] = []
         above = self.above
-        while above is not None and len(found) < GROUPS_ABOVE:
+        while above is not None and len(all_attributes) < GROUPS_ABOVE:
             try:
-                found.append(above.group().attributes())
+                all_attributes.append(above.group().attributes())
             except PASSING:
                 raise
             except FsbridgeError:
-                found.append({})
+                all_attributes.append({})
             above = above.above
-        return found
+        return all_attributes
 
     def child(self, name: str, node: Group | Array | None = None) -> SourceMember:
         """The member `name` of this group, which is `node` if it has been opened already."""
@@ -264,8 +264,8 @@ def _leading(member: SourceMember, layout: str, links: list[Child], dropped: Not
     def tried(child: Child) -> str | None:
         return dead_end(root, member.names, Link(child.link or ""))
 
-    found = each(tried, links, OPENED_AT_ONCE) if member.context.config.is_remote else map(tried, links)
-    for child, reason in zip(links, found, strict=True):
+    reasons = each(tried, links, OPENED_AT_ONCE) if member.context.config.is_remote else map(tried, links)
+    for child, reason in zip(links, reasons, strict=True):
         if reason is None:
             yield child
         else:

@@ -29,10 +29,10 @@ def model_name(name: bytes, taken: frozenset[bytes]) -> str:
     for document in taken:
         if name == b"%%%02X" % document[0] + document[1:]:
             return document.decode()
-    found = None if name in taken else unescape(name)
-    if found is None:
+    member_name = None if name in taken else unescape(name)
+    if member_name is None:
         raise NotFound(f"no member can have the file name {name!r}")
-    return found
+    return member_name
 
 
 def link_target(target: str, taken: frozenset[bytes]) -> bytes:

@@ -144,10 +144,10 @@ class Look:
 
     def _read_groups(self) -> _Part:
         """Read the attributes of the group and of those above it. Those of a damaged group count as empty."""
-        found: list[Attributes] = []
+        all_attributes: list[Attributes] = []
         versions: list[tuple[Group | None, Hashable]] = []
         member = self.group
-        while member is not None and len(found) <= GROUPS_ABOVE:
+        while member is not None and len(all_attributes) <= GROUPS_ABOVE:
             group, version, attributes = None, None, cast(Attributes, {})
             try:
                 group = member.group()
@@ -157,14 +157,14 @@ class Look:
                 raise  # else a header would lack what the attributes say
             except FsbridgeError:
                 pass  # damaged attributes are an error only where they are shown themselves
-            found.append(attributes)
+            all_attributes.append(attributes)
             versions.append((group, version))
             member = member.above
 
         def is_current() -> bool:
             return all(group is not None and group.version == version for group, version in versions)
 
-        return _Part(hash(repr(found)), found, is_current)
+        return _Part(hash(repr(all_attributes)), all_attributes, is_current)
 
     def _read_members(self) -> _Part:
         """Read the names of the members of the group. Those of a large one count as none."""
@@ -178,8 +178,8 @@ class Look:
             raise  # else a header would lack what an array beside says
         except FsbridgeError:
             return _NOTHING
-        found = names if len(names) <= _MOST_MEMBERS else []
-        return _Part(tuple(found), found, lambda: group.listing_version == version)
+        kept_names = names if len(names) <= _MOST_MEMBERS else []
+        return _Part(tuple(kept_names), kept_names, lambda: group.listing_version == version)
 
     def _read_group(self, path: Path) -> _Part:
         above = self.group
@@ -201,10 +201,10 @@ class Look:
 
     def _read_array(self, name: str) -> _Part:
         try:
-            found = array_at(self.group, name)
-            if found is None:
+            pair = array_at(self.group, name)
+            if pair is None:
                 return _NOTHING
-            array = found[1]
+            array = pair[1]
             array.metadata.shown_attributes()
             values, version = self._values(array)
         except PASSING:

@@ -102,14 +102,14 @@ def _typestr(of: np.dtype[Any]) -> str:
 
 def _fields(of: np.dtype[Any]) -> JSON:
     """A packed struct as a list of `[name, type]` and `[name, type, shape]`."""
-    found: list[JSON] = []
+    entries: list[JSON] = []
     fields: Any = of.fields
     for name in of.names or ():
         inner, shape = fields[name][0], []
         if inner.subdtype is not None:
             inner, shape = inner.subdtype[0], [list(inner.subdtype[1])]
-        found.append([name, _fields(inner) if inner.names is not None else _typestr(inner), *shape])
-    return found
+        entries.append([name, _fields(inner) if inner.names is not None else _typestr(inner), *shape])
+    return entries
 
 
 def fill_value(metadata: ArrayMetadata) -> JSON:

@@ -154,8 +154,8 @@ class FilesGroup(OpenGroup):
             node = child_or_none(group, f"{name}.json")
         except FsbridgeError:
             return False  # the member is listed under this name, and opening it is an error
-        found = self.resolved(node) if isinstance(node, Link) else node
-        return node is None or (found is not None and as_array(found) is not None)
+        target = self.resolved(node) if isinstance(node, Link) else node
+        return node is None or (target is not None and as_array(target) is not None)
 
     def _entered(self, name: str) -> PathDirectory:
         """Return the directory of a member that could not be opened when it was listed; Stale if it is not a group."""
@@ -189,10 +189,10 @@ class FilesGroup(OpenGroup):
             self.neighbours()
         error: Exception | None = None
         try:
-            found = None if lacks is None else self._found(group, name, lacks)
-            found = self._found(group, name, lambda other: False) if found is None else found
-            if found is not None:
-                return found
+            answer = None if lacks is None else self._found(group, name, lacks)
+            answer = self._found(group, name, lambda other: False) if answer is None else answer
+            if answer is not None:
+                return answer
         except (FsbridgeError, OSError) as raised:
             if not self.is_no_member(name, raised):
                 raise
@@ -235,14 +235,14 @@ class FilesGroup(OpenGroup):
             if not self.is_no_member(name, raised):
                 raise
             error = raised
-        found = None if node is None else self._called(group, name, node)
-        if found is not None:
-            return found
+        answer = None if node is None else self._called(group, name, node)
+        if answer is not None:
+            return answer
         for reading in readings(name, self._files.endings):
             node = child_or_none(group, reading.array, lacks)
-            found = None if node is None else self._read(group, name, reading, node)
-            if found is not None:
-                return found
+            answer = None if node is None else self._read(group, name, reading, node)
+            if answer is not None:
+                return answer
         if error is not None:
             raise error
         return None

@@ -119,7 +119,7 @@ class BlockListings:
 def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredBlocks | None]:
     """Yield None while the store is being listed, then all stored chunks; nothing if there are more than may be kept."""
     parts: list[_Pairs] = []
-    found, pending = 0, []
+    count, pending = 0, []
     weights = [math.prod(counts[axis + 1 :]) for axis in reversed(range(len(counts)))]  # of the array's own axes
     for prefix in stored_rows(chunks.scan, len(counts)):
         yield None
@@ -130,10 +130,10 @@ def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredB
             pending += [(base + i * weights[-1], mtime_ns) for i, mtime_ns in pairs]
             if len(pending) >= BATCH_PAIRS:
                 yield None
-                found += len(pending)
+                count += len(pending)
                 parts.append(_columns(pending))
                 pending = []
-            if found > MAX_KEPT:
+            if count > MAX_KEPT:
                 return
     parts.append(_columns(pending))
     numbers, mtimes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -203,12 +203,12 @@ class BlockSpace(FilledSpace):
         shape = tuple(
             min(full, extent - i * full) for i, full, extent in zip(index, self._full, metadata.shape, strict=True)
         )
-        found = self._forms.get(shape)
-        if found is None:
-            found = self._form(shape)
+        form = self._forms.get(shape)
+        if form is None:
+            form = self._form(shape)
             if len(self._forms) < MAX_FORMS:
-                self._forms[shape] = found
-        return found
+                self._forms[shape] = form
+        return form
 
     def find_prefix(self, prefix: Index) -> int:
         try:

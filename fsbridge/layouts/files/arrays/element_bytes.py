@@ -55,18 +55,18 @@ def conversion(native: np.dtype[Any], shown: np.dtype[Any]) -> Conversion | None
     if (numbers and np.can_cast(native, shown, "safe")) or (native.names is not None and shown.names is not None):
         return lambda bits: bits.view(native).astype(shown)
     if native.kind in "iu" and native.itemsize == 8 and shown.kind == "u":
-        return lambda found: _narrowed(found.view(native), shown)
+        return lambda elements: _narrowed(elements.view(native), shown)
     if not numbers and native.itemsize == shown.itemsize and native.isnative == shown.isnative:
         return None
     raise Unsupported(f"elements of type {native.str} cannot be shown as {shown.str}")
 
 
-def _narrowed(found: NDArray[Any], shown: np.dtype[Any]) -> NDArray[Any]:
+def _narrowed(elements: NDArray[Any], shown: np.dtype[Any]) -> NDArray[Any]:
     most = np.iinfo(shown).max
-    if found.size and (found.max() > most or found.min() < 0):
-        position = int(np.argmax((found > most) | (found < 0)))
-        raise Misfit(position, int(found.reshape(-1)[position]), shown)
-    return found.astype(shown)
+    if elements.size and (elements.max() > most or elements.min() < 0):
+        position = int(np.argmax((elements > most) | (elements < 0)))
+        raise Misfit(position, int(elements.reshape(-1)[position]), shown)
+    return elements.astype(shown)
 
 
 WINDOW_BYTES, SMALL_WINDOW_BYTES = 16 * MIB, 4 * MIB
@@ -185,10 +185,10 @@ class ElementBytes:
 
     def _peek_few(self, start: int, stop: int) -> Buffer | None:
         first, last = start // self._width, -(-stop // self._width)
-        found = self._reader.peek(first, last)
-        if found is None:
+        elements = self._reader.peek(first, last)
+        if elements is None:
             return None
-        shown = found if self._convert is None else self._converted(first, found)
+        shown = elements if self._convert is None else self._converted(first, elements)
         return shown.view(np.uint8).data[start - first * self._width : stop - first * self._width]
 
     def prefetch(self, start: int, stop: int) -> None:
@@ -276,11 +276,11 @@ class ElementBytes:
         else:
             np.frombuffer(out, self._elements.dtype)[...] = self._converted(first, self._reader.read(first, last))
 
-    def _converted(self, first: int, found: NDArray[Any]) -> NDArray[Any]:
+    def _converted(self, first: int, elements: NDArray[Any]) -> NDArray[Any]:
         """Elements from number `first` on as the file has them."""
         assert self._convert is not None
         try:
-            return self._convert(found)
+            return self._convert(elements)
         except Misfit as error:
             place = np.unravel_index(first + error.position, self._reader.shape)
             raise error.named(self._reader.index([int(at) for at in place])) from None

@@ -33,14 +33,14 @@ class ParsedName(NamedTuple):
 def readings(name: str, endings: Sequence[str] = ENDINGS) -> Iterator[ParsedName]:
     """Yield all ways to read a file name: longest array name first, those without a region before those with one."""
     bases = [(name[: -len(suffix) - 1], ALIASES.get(suffix, suffix)) for suffix in endings if name.endswith(f".{suffix}")]
-    found = [ParsedName(base, None, suffix) for base, suffix in bases if base]
+    ways = [ParsedName(base, None, suffix) for base, suffix in bases if base]
     for base, suffix in bases:
         if base.endswith("]"):
             cuts = [i for i, char in enumerate(base) if char == "["]
-            found += [ParsedName(base[:cut], base[cut + 1 : -1], suffix) for cut in cuts if cut]
+            ways += [ParsedName(base[:cut], base[cut + 1 : -1], suffix) for cut in cuts if cut]
         cuts = [i for i, char in enumerate(base) if char == "@"]
-        found += [ParsedName(base[:cut], base[cut + 1 :], suffix) for cut in cuts if cut]
-    yield from sorted(found, key=lambda reading: -len(reading.array))
+        ways += [ParsedName(base[:cut], base[cut + 1 :], suffix) for cut in cuts if cut]
+    yield from sorted(ways, key=lambda reading: -len(reading.array))
 
 
 def with_colons(region: str) -> str:
@@ -66,7 +66,7 @@ class Neighbours:
         for name in odd:
             for array in {reading.array for reading in readings(name)}:
                 claims.setdefault(array, []).append(name)
-        return cls(frozenset(odd), {array: tuple(found) for array, found in claims.items()})
+        return cls(frozenset(odd), {array: tuple(claimants) for array, claimants in claims.items()})
 
     def leave(self, name: str, suffix: str) -> bool:
         """True if `name.suffix` is the array's file, and not a member or the file of an array with a longer name."""

@@ -75,11 +75,11 @@ class DescriptionFile(File):
 
     def open(self) -> BytesHandle:
         """Open it; Stale when the array is no longer what this file describes."""
-        found = self._again()
-        if found is None or found.version != self.version:
+        file = self._again()
+        if file is None or file.version != self.version:
             raise Stale("the array's description has changed since the file was looked up")
-        found.array.shared.note_reading(found.array)
-        return BytesHandle(found._content(), self.version)
+        file.array.shared.note_reading(file.array)
+        return BytesHandle(file._content(), self.version)
 
 
 def described_version(identity: Hashable, collisions: Sequence[str]) -> Hashable:
@@ -168,9 +168,9 @@ class ArrayFile(File):
         labels = array.labels(self.view, plan.labelled)
         digest = _digest(labels)
         key = present, self.version, self.view.name, digest  # the version tells of what is around it, too
-        found = cache.peek(key)
-        if found is not None:
-            return found, digest
+        content = cache.peek(key)
+        if content is not None:
+            return content, digest
         taken = selection.size * max(1, itemsize) + sum(label.values.nbytes for label in labels.along.values())
         if taken > limit:
             raise TooLarge(f"{self.view.name}.{self.suffix} needs over {limit} bytes of memory; take a region")
@@ -183,23 +183,23 @@ class ArrayFile(File):
 
         most = plan.size or plan.work or (min(limit, selection.size * max(CELL_BYTES, 2 * itemsize)) if itemsize else limit)
         with array.shared.made.room.taken(taken + 2 * most):
-            found = cache.peek(key)  # another request may have made it meanwhile
-            if found is None:
+            content = cache.peek(key)  # another request may have made it meanwhile
+            if content is None:
                 # Read the elements before reserving the file's memory, which evicts chunks: reading then needs no room.
                 elements = [array.elements(present, selection, plan.order, limit)]
-                found = cache.get_all(key, make, min(most, cache.budget // 2))
-            return found, digest
+                content = cache.get_all(key, make, min(most, cache.budget // 2))
+            return content, digest
 
 
 def _digest(labels: Labels) -> bytes:
     """Return what identifies labels; empty if there are none."""
-    found = blake2b()
+    hasher = blake2b()
     parts = [((dimension, label.name, label.unit, label.meaning), label.values) for dimension, label in labels.along.items()]
     parts += [((-1, ".".join(path), None, Values()), words) for path, words in labels.words.items()]
     for said, values in parts:
-        found.update(repr((said, values.dtype.str, values.shape)).encode())
-        found.update(repr(values.tolist()).encode() if values.dtype.kind == "O" else np.ascontiguousarray(values).tobytes())
-    return found.digest() if parts else b""
+        hasher.update(repr((said, values.dtype.str, values.shape)).encode())
+        hasher.update(repr(values.tolist()).encode() if values.dtype.kind == "O" else np.ascontiguousarray(values).tobytes())
+    return hasher.digest() if parts else b""
 
 
 class MapHandle(Handle):

@@ -124,9 +124,9 @@ class Shared:
                 surroundings.used.update(listed.used)
             number = next(self.numbers) if listed is None else listed.number
             self._listed.put(names, _Listed(array.version, surroundings.used, number))
-            found = self._known[names] = OpenArray(self, context, names, name, array, surroundings, number)
-            self._recent.append(found)
-            return found
+            open_array = self._known[names] = OpenArray(self, context, names, name, array, surroundings, number)
+            self._recent.append(open_array)
+            return open_array
 
     def present(self, array: OpenArray) -> OpenArray:
         """Return the array that was opened last at the path of `array`: itself, unless its metadata has changed."""
@@ -185,15 +185,15 @@ class OpenArray:
     def current(self, version: Hashable) -> ArrayVersion:
         """Return the present version of the array and its chunks; Stale if it is no longer `version`."""
         self.shared.note_reading(self)
-        found = self.chunks.whole()
+        latest = self.chunks.whole()
         with self._lock:
-            if self._whole is not found:
-                known, self._whole = self._whole, found
+            if self._whole is not latest:
+                known, self._whole = self._whole, latest
                 if known is not None and not self.shared.config.immutable:
                     self._version = next(self.shared.numbers)
         if self.version != version:
             raise Stale("chunks of the array have changed since they were read")
-        return found
+        return latest
 
     def check(self, version: Hashable) -> ArrayVersion:
         """Return what `current` does; Stale also if something around the array that its files show has changed."""
@@ -267,7 +267,7 @@ class OpenArray:
 
         An array beside has the labels, or the rows of a series have times at a rate. Without dimensions there are none.
         """
-        found: dict[int, Label] = {}
+        labels: dict[int, Label] = {}
         for dimension in dimensions:
             axis, number = view.axes[dimension], view.selection.kept[dimension]
             name, pick = self.meaning.coordinates.get(number, axis.name), view.selection.picks[number]
@@ -278,18 +278,18 @@ class OpenArray:
             beside = self.surroundings.label(name, self.metadata.shape[number], pick)
             unit = None if is_since(axis.unit) else symbol(axis.unit)
             if beside is not None:
-                found[dimension] = Label(axis.name or name, *beside, None if name == axis.name else unit)
+                labels[dimension] = Label(axis.name or name, *beside, None if name == axis.name else unit)
             elif not dimension and axis.scale is not None and axis.unit is not None and is_time(axis):
                 times = axis.offset + axis.scale * np.arange(pick.length)
-                found[dimension] = Label(name, times, Values(unit=axis.unit, calendar=axis.calendar), unit)
-        return Labels(self.name, found, self._words() if dimensions else {})
+                labels[dimension] = Label(name, times, Values(unit=axis.unit, calendar=axis.calendar), unit)
+        return Labels(self.name, labels, self._words() if dimensions else {})
 
     def _words(self) -> dict[Path, NDArray[Any]]:
         """Return what numbers stand for, by field. All numbers in a field of a compound must have a word, else none has."""
         shape, dtype = self.metadata.shape, self.metadata.dtype.numpy
         wanted = self.meaning.values.words if dtype is not None else {}
-        found = {path: self.surroundings.words(*place) for path, place in wanted.items() if _field(dtype, path).kind in "iu"}
-        words = {path: listed for path, listed in found.items() if listed is not None}
+        texts = {path: self.surroundings.words(*place) for path, place in wanted.items() if _field(dtype, path).kind in "iu"}
+        words = {path: listed for path, listed in texts.items() if listed is not None}
         if not any(words):
             return words
         if math.prod(shape) * self.metadata.dtype.itemsize > self.shared.generated_limit:
@@ -306,8 +306,8 @@ class OpenArray:
             if self._found[0] is not version:
                 self._found = version, OrderedDict()
             known = self._found[1]
-        found = FoundChunks(version, known)
-        supply = ChunkSupply(found, selection, full, self.shared.helpers, self.shared.spill)
+        chunks = FoundChunks(version, known)
+        supply = ChunkSupply(chunks, selection, full, self.shared.helpers, self.shared.spill)
         room, read_ahead = self.chunks.cache.budget, self.shared.config.read_ahead
         return ElementReader(supply.metadata, selection, order, supply, room, read_ahead), supply
 
@@ -325,9 +325,9 @@ class OpenArray:
         try:
             if not self.metadata.dtype.itemsize:
                 return reader.objects(most)
-            found = reader.read(0, selection.size)
+            elements = reader.read(0, selection.size)
             dtype = self.view().dtype
-            return found.view(dtype if dtype is not None else found.dtype).reshape(reader.shape)
+            return elements.view(dtype if dtype is not None else elements.dtype).reshape(reader.shape)
         finally:
             supply.close()
 

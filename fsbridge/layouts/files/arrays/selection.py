@@ -216,8 +216,8 @@ def band(
         position, element = divmod(element, row) if row else (0, 0)
         cell.append(position)
         if grid.edges[dimension] != 1 or i == len(dimensions) - 1:
-            found = list(islice(runs(grid, dimension, selection.picks[dimension], (position, shape[i])), 2))
-            following = found[1].first if len(found) > 1 else shape[i]
+            next_runs = list(islice(runs(grid, dimension, selection.picks[dimension], (position, shape[i])), 2))
+            following = next_runs[1].first if len(next_runs) > 1 else shape[i]
             break
     first = 0
     for extent, position in zip(shape, (*cell[:-1], following or 0), strict=False):

@@ -41,19 +41,19 @@ class FoundChunks:
 
     def all(self, wanted: Sequence[Index]) -> dict[Index, DecodedChunk | None]:
         """Return the wanted chunks of this version; None for one that is not stored. Stale if the array has changed."""
-        found: dict[Index, DecodedChunk | None] = {}
+        chunks: dict[Index, DecodedChunk | None] = {}
         for index in wanted:
             if (before := self.known.get(index, self)) is not self:  # `self`: an unknown chunk
-                found[index] = cast("DecodedChunk | None", before)
-        missing = [index for index in dict.fromkeys(wanted) if index not in found]
+                chunks[index] = cast("DecodedChunk | None", before)
+        missing = [index for index in dict.fromkeys(wanted) if index not in chunks]
         if missing:
             opened = dict(zip(missing, self.version.open_all(missing), strict=True))
-            found.update(opened)
+            chunks.update(opened)
             self.known.update(opened)
             while len(self.known) > REMEMBERED_CHUNKS:
                 with contextlib.suppress(KeyError):  # another thread may have emptied it
                     self.known.popitem(last=False)
-        return found
+        return chunks
 
 
 def stored_chunks(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
@@ -65,8 +65,8 @@ def stored_chunks(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> I
     try:
         for batch in chunks.scan(prefix):
             for coordinate, _ in batch:
-                for found in stored_chunks(chunks, rank, most - count, (*prefix, coordinate)):
-                    yield found
+                for index in stored_chunks(chunks, rank, most - count, (*prefix, coordinate)):
+                    yield index
                     count += 1
                 if count >= most:
                     return

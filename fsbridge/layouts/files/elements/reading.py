@@ -94,10 +94,10 @@ class ElementReader:
 
     def index(self, position: Sequence[int]) -> tuple[int, ...]:
         """Return the array's index of the element at a position in the region, slowest dimension first."""
-        found = [pick.start for pick in self._selection.picks]
+        index = [pick.start for pick in self._selection.picks]
         for dimension, at in zip(self._dimensions, position, strict=True):
-            found[dimension] += self._selection.picks[dimension].step * int(at)
-        return tuple(found)
+            index[dimension] += self._selection.picks[dimension].step * int(at)
+        return tuple(index)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return elements [start, stop), each as bits without a number type (`chunk_bytes.bits`)."""
@@ -180,11 +180,11 @@ class ElementReader:
             items = np.empty(math.prod(shape), object)
             items[:] = decode_items(kind, piece.chunk.decoded(), len(items))
             items = items.reshape([shape[i] for i in native]).transpose(np.argsort(native))
-            found = items[part.source]  # without dimensions this is the element, not an array
-            left -= sum(map(len, found.reshape(-1).tolist() if self._shape else [found]))
+            elements = items[part.source]  # without dimensions this is the element, not an array
+            left -= sum(map(len, elements.reshape(-1).tolist() if self._shape else [elements]))
             if left < 0:
                 raise TooLarge(f"the elements of variable length have more than {most} bytes")
-            out[part.target] = found.transpose(self._transposed) if self._shape else found
+            out[part.target] = elements.transpose(self._transposed) if self._shape else elements
         return out
 
     def _fill(self, out: NDArray[Any], box: tuple[Span, ...]) -> None:

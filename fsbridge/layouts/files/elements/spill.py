@@ -109,16 +109,16 @@ class SpillFile:
     def using(self, key: Hashable, size: int) -> Iterator[memoryview | None]:
         """Yield the bytes of a chunk, mapped into memory only while the context lasts; None if it is not there."""
         with self._lock:
-            slot, found = self._used.get(key), None
+            slot, mapping = self._used.get(key), None
             if slot is not None:
                 with contextlib.suppress(OSError):  # without memory to map it, the chunk is decoded again
-                    found = mmap.mmap(self._file, self._slot, prot=mmap.PROT_READ, offset=slot * self._slot)
+                    mapping = mmap.mmap(self._file, self._slot, prot=mmap.PROT_READ, offset=slot * self._slot)
                     self._used.move_to_end(key)
                     self._pinned[slot] = self._pinned.get(slot, 0) + 1
         try:
-            yield None if found is None else memoryview(found)[:size]
+            yield None if mapping is None else memoryview(mapping)[:size]
         finally:
-            if slot is not None and found is not None:
+            if slot is not None and mapping is not None:
                 with self._lock:
                     self._unpin(slot)
 

@@ -47,11 +47,11 @@ class ChunkSupply:
     """Chunks for one open file. Thread-safe."""
 
     def __init__(
-        self, found: FoundChunks, selection: Selection, order: Sequence[int], helpers: Workers, spill: Spill
+        self, chunks: FoundChunks, selection: Selection, order: Sequence[int], helpers: Workers, spill: Spill
     ) -> None:
         """`order`: all dimensions of the array, slowest first, as in the file. TooLarge if there is no room for a band."""
-        self._found = found
-        self._version = version = found.version
+        self._chunks = chunks
+        self._version = version = chunks.version
         self._cache = version.chunks.cache
         self._helpers = helpers
         self._spill = spill
@@ -132,7 +132,7 @@ class ChunkSupply:
     def find_all(self, indices: Sequence[Index]) -> list[Piece | None]:
         """Return what `find` returns for each of several pieces, which costs less than single calls."""
         wanted = [self._slabs.chunk(index) for index in indices]
-        known = self._found.all(wanted)
+        known = self._chunks.all(wanted)
         pairs = [(index, known[chunk]) for index, chunk in zip(indices, wanted, strict=True)]
         return [None if chunk is None else self._slabs.piece(index, chunk) for index, chunk in pairs]
 
@@ -141,7 +141,7 @@ class ChunkSupply:
 
         A piece is ready if its decoded bytes are in memory, or if it is known to be absent from the store (bytes: None).
         """
-        chunk = self._found.known.get(self._slabs.chunk(index), self)  # `self`: an unknown chunk
+        chunk = self._chunks.known.get(self._slabs.chunk(index), self)  # `self`: an unknown chunk
         if chunk is self or chunk is None:
             return chunk is None, None
         view = self.peek(self._slabs.piece(index, cast(DecodedChunk, chunk)))
@@ -175,10 +175,10 @@ class ChunkSupply:
             return False
 
         def read(start: int, stop: int) -> bytes:
-            found = of.array.chunks.read_range(chunk.index, chunk.info, start, stop)
-            if found is None:
+            content = of.array.chunks.read_range(chunk.index, chunk.info, start, stop)
+            if content is None:
                 raise self._cache.refusal(chunk.size, of.max_chunk, chunk.size + self._extra(piece))
-            return found
+            return content
 
         shape = self._metadata.grid.chunk_shape(chunk.index)
         copy_part(out, source, shape, native_order(self._metadata), read)
@@ -201,7 +201,7 @@ class ChunkSupply:
         if fetch is None:
             return
         for index in indices:
-            known = self._found.known.get(index)
+            known = self._chunks.known.get(index)
             if index not in self._fetched and (known is None or not self._cache.holds(self._key(self._slabs.whole(known)))):
                 self._fetched.add(index)
                 fetch(index)
@@ -210,7 +210,7 @@ class ChunkSupply:
 
     def passed(self, index: Index) -> None:
         """Note that a piece is not expected to be read again: it is the first to go when room is needed."""
-        chunk = self._found.known.get(self._slabs.chunk(index))
+        chunk = self._chunks.known.get(self._slabs.chunk(index))
         if chunk is not None:
             piece = self._slabs.piece(index, chunk)
             self._cache.consumed(self._key(piece))

@@ -43,10 +43,10 @@ SUFFIXES = tuple(sorted([*FILE_TYPES, *ALIASES, "json"], key=len, reverse=True))
 
 def _thresholds() -> Mapping[Callable[[View], int], Sequence[int]]:
     """Return the limits of all file types, grouped by the function that measures the limited quantity of a view."""
-    found: dict[Callable[[View], int], set[int]] = {}
+    limits: dict[Callable[[View], int], set[int]] = {}
     for limit in (TOO_LARGE, *(limit for kind in FILE_TYPES.values() for limit in kind.limits)):
-        found.setdefault(limit.measure, set()).add(limit.most)
-    return {measure: sorted(most) for measure, most in found.items()}
+        limits.setdefault(limit.measure, set()).add(limit.most)
+    return {measure: sorted(most) for measure, most in limits.items()}
 
 
 _THRESHOLDS = _thresholds()
@@ -105,10 +105,10 @@ def _reasons(key: _Alike) -> Mapping[str, str | None]:
 def listed(view: View, wanted: Sequence[str]) -> list[str]:
     """Suffixes of the files that a listing shows for `--files wanted`, those that can hold the array."""
     fits = reasons(view)
-    found: list[str] = []
+    suffixes: list[str] = []
     for suffix in chain.from_iterable(SEVERAL.get(one, (one,)) for one in wanted):
         one = FILE_TYPES[suffix]
         instead = one.instead if fits[suffix] is not None else ()
         chosen = (next((other for other in instead if fits[other] is None), suffix), *one.beside)
-        found += [other for other in chosen if fits[other] is None and other not in found]
-    return found
+        suffixes += [other for other in chosen if fits[other] is None and other not in suffixes]
+    return suffixes

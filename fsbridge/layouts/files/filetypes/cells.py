@@ -73,9 +73,9 @@ def header_of(names: Sequence[str]) -> list[str]:
 
 def column_names(name: str, labels: NDArray[Any], meaning: Values) -> list[str]:
     """Return the names of columns by the coordinates of a dimension: texts as they are, others as `NAME=VALUE`."""
-    found = spelling(meaning, labels)
-    cells, isolated = found.cells(labels), labels.dtype.kind in "OSU"
-    return cells if isolated else [f"{found.headed(name)}={cell}" for cell in cells]
+    style = spelling(meaning, labels)
+    cells, isolated = style.cells(labels), labels.dtype.kind in "OSU"
+    return cells if isolated else [f"{style.headed(name)}={cell}" for cell in cells]
 
 
 def joined(letters: NDArray[Any]) -> NDArray[Any]:
@@ -114,9 +114,9 @@ def _moments(values: NDArray[Any], missing: Sequence[int | float], dates: Dates)
     moments = iso_dates(known, dates)
     if moments is None or places is None:
         return moments
-    found = np.full(values.shape, "NaT", moments.dtype)
-    found[~places] = moments
-    return found
+    all_moments = np.full(values.shape, "NaT", moments.dtype)
+    all_moments[~places] = moments
+    return all_moments
 
 
 def _parsed(spelled: str) -> np.dtype[Any]:
@@ -124,12 +124,12 @@ def _parsed(spelled: str) -> np.dtype[Any]:
     import numpy as np
 
     try:
-        found = np.dtype(ast.literal_eval(spelled) if spelled.startswith("[") else spelled)
+        dtype = np.dtype(ast.literal_eval(spelled) if spelled.startswith("[") else spelled)
     except (TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
-        found = np.dtype("V0")
-    if found.hasobject or not found.itemsize:
+        dtype = np.dtype("V0")
+    if dtype.hasobject or not dtype.itemsize:
         raise CorruptData(f"{spelled[:60]!r} is no type of numbers")
-    return found
+    return dtype
 
 
 def _lists(dtype: np.dtype[Any], names: Names, values: NDArray[Any]) -> list[str]:
@@ -250,11 +250,11 @@ class Field(NamedTuple):
 
 def fields_of(dtype: np.dtype[Any], within: Field = Field((), ())) -> list[Field]:  # noqa: B008  # it is immutable
     """Return the columns of a compound."""
-    found: list[Field] = []
+    columns: list[Field] = []
     for field in dtype.names or ():
         below, here = dtype[field], Field((*within.path, field), (*within.steps, field))
         counts: list[tuple[int, ...]] = [()] if below.subdtype is None else [(i,) for i in range(math.prod(below.shape))]
         for count in counts:
             one = here._replace(steps=(*here.steps, *count))
-            found += [one] if below.base.names is None else fields_of(below.base, one)
-    return found
+            columns += [one] if below.base.names is None else fields_of(below.base, one)
+    return columns

@@ -71,13 +71,13 @@ def _map_info(view: View) -> str | None:
 
     ENVI cannot express another direction. So a picture with lines that go up, or are turned, has no `map info`.
     """
-    found = _georeference(view)
-    if found is not None:
-        if found.x_row or found.y_column or found.x_column < 0 or found.y_row > 0:
+    location = _georeference(view)
+    if location is not None:
+        if location.x_row or location.y_column or location.x_column < 0 or location.y_row > 0:
             return None
-        place = ", ".join(map(number, (found.x0, found.y0, found.x_column, -found.y_row)))
-        code = found.system.code
-        if found.system.geographic:
+        place = ", ".join(map(number, (location.x0, location.y0, location.x_column, -location.y_row)))
+        code = location.system.code
+        if location.system.geographic:
             return f"Geographic Lat/Lon, 1, 1, {place}, {'WGS-84, ' if code == WGS84 else ''}units=Degrees"
         side, zone = divmod((code or 0) - _UTM, 100)
         if side in (0, 1) and 1 <= zone <= 60:
@@ -101,8 +101,8 @@ def _georeference(view: View) -> Georeference | None:
 
 def _system(view: View) -> str | None:
     """Return the well-known text of a map in a projection; None if it is no such map, or its parameters are not known."""
-    found = _georeference(view)
-    return None if found is None or found.system.projection is None else esri_text(found.system.projection)
+    location = _georeference(view)
+    return None if location is None or location.system.projection is None else esri_text(location.system.projection)
 
 
 def _pixel_size(view: View) -> str | None:

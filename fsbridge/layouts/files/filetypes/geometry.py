@@ -48,8 +48,8 @@ def spacing(axis: Axis, unit: str | None) -> float:
 
 def offset(axis: Axis, unit: str | None) -> float:
     """The axis' offset, converted as its spacing is."""
-    found = None if unit is None else converted(axis.offset, axis.unit, unit)
-    return axis.offset if found is None else found
+    number = None if unit is None else converted(axis.offset, axis.unit, unit)
+    return axis.offset if number is None else number
 
 
 class Placement(NamedTuple):
@@ -119,8 +119,8 @@ def _one(place: int, count: int, step: float = 1.0) -> list[float]:
 
 
 def _in(unit: str | None, axis: Axis, values: Sequence[float]) -> list[float]:
-    found = [None if unit is None else converted(value, axis.unit, unit) for value in values]
-    return [value if one is None else one for one, value in zip(found, values, strict=True)]
+    numbers = [None if unit is None else converted(value, axis.unit, unit) for value in values]
+    return [value if one is None else one for one, value in zip(numbers, values, strict=True)]
 
 
 _COORDINATES = {"L": (0, 1.0), "R": (0, -1.0), "P": (1, 1.0), "A": (1, -1.0), "S": (2, 1.0), "I": (2, -1.0)}
@@ -130,11 +130,11 @@ _COORDINATES = {"L": (0, 1.0), "R": (0, -1.0), "P": (1, 1.0), "A": (1, -1.0), "S
 def _anatomical(axes: Mapping[int, Axis], present: Sequence[int]) -> dict[int, tuple[int, float]]:
     """Return the coordinate and the sign of each of three axes; an empty dict if one that is there does not say it."""
     places, letters = list(axes), [axes[place].orientation for place in present]
-    found = [_COORDINATES[letter] for letter in letters if letter is not None]
-    used = {coordinate for coordinate, _ in found}
-    if len(places) != 3 or not len(used) == len(found) == len(present):
+    directions = [_COORDINATES[letter] for letter in letters if letter is not None]
+    used = {coordinate for coordinate, _ in directions}
+    if len(places) != 3 or not len(used) == len(directions) == len(present):
         return {}
-    said = {place: (places[coordinate], sign) for place, (coordinate, sign) in zip(present, found, strict=True)}
+    said = {place: (places[coordinate], sign) for place, (coordinate, sign) in zip(present, directions, strict=True)}
     left = iter([places[coordinate] for coordinate in range(3) if coordinate not in used])
     return {place: said.get(place) or (next(left), 1.0) for place in places}
 
@@ -221,17 +221,17 @@ def _is_angle(axis: Axis) -> bool:
 
 def geotiff(view: View) -> list[Tag]:
     """Return the tags of a map; an empty list if its place is not known."""
-    found = georeference(view)
-    if found is None:
+    location = georeference(view)
+    if location is None:
         return []
     tags: list[Tag] = []
-    if found.y_row < 0 < found.x_column and not found.x_row and not found.y_column:
-        tags.append((_PIXEL_SCALE, "d", 3, (found.x_column, -found.y_row, 0.0), False))
-        tags.append((_TIE_POINT, "d", 6, (0.0, 0.0, 0.0, found.x0, found.y0, 0.0), False))
+    if location.y_row < 0 < location.x_column and not location.x_row and not location.y_column:
+        tags.append((_PIXEL_SCALE, "d", 3, (location.x_column, -location.y_row, 0.0), False))
+        tags.append((_TIE_POINT, "d", 6, (0.0, 0.0, 0.0, location.x0, location.y0, 0.0), False))
     else:  # GDAL ignores the sign of a scale
-        rows = (found.x_column, found.x_row, 0.0, found.x0, found.y_column, found.y_row, 0.0, found.y0)
+        rows = (location.x_column, location.x_row, 0.0, location.x0, location.y_column, location.y_row, 0.0, location.y0)
         tags.append((_TRANSFORMATION, "d", 16, (*rows, *(0.0,) * 4, 0.0, 0.0, 0.0, 1.0), False))
-    system = found.system
+    system = location.system
     if system.code is not None:
         tags += _keys(system, [(_GEOGRAPHIC if system.geographic else _PROJECTED, system.code)])
     elif system.projection is not None:

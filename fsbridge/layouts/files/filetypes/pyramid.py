@@ -105,11 +105,11 @@ class Pyramid:
     def starts(self) -> tuple[int, ...]:
         """Where the tiles of each level begin."""
         position = -(-self._head_bytes // _DATA_ALIGNMENT) * _DATA_ALIGNMENT
-        found = []
+        positions = []
         for level in self.levels:
-            found.append(position)
+            positions.append(position)
             position += -(-level.nbytes // _DATA_ALIGNMENT) * _DATA_ALIGNMENT
-        return tuple(found)
+        return tuple(positions)
 
     @property
     def size(self) -> int:
@@ -245,10 +245,10 @@ def pyramid(images: Sequence[Sequence[View]], path: str = "") -> Pyramid:
 
     `path`: of the group in its store. It is part of the file's UUID, because images of wells may otherwise be identical.
     """
-    found: list[tuple[Level, ...]] = []
+    series: list[tuple[Level, ...]] = []
     for views in images:
-        found += _series([_level(view, views[0]) for view in views])
-    whole = Pyramid(tuple(found), path)
+        series += _series([_level(view, views[0]) for view in views])
+    whole = Pyramid(tuple(series), path)
     pages = sum(level.planes for level in whole.levels)
     tiles = sum(level.planes * math.prod(level.grid) for level in whole.levels)
     if pages > MAX_PAGES or tiles > MAX_TILES:
@@ -294,7 +294,7 @@ def _side(chunk: int | tuple[int, ...], extent: int) -> int:
     whole = -(-extent // _STEP) * _STEP
     if isinstance(chunk, int) and chunk % _STEP == 0:
         fitting = [chunk // parts for parts in range(1, chunk // _LEAST + 1) if chunk % (parts * _STEP) == 0]
-        found = next((side for side in fitting if _LEAST <= side <= _MOST), 0)
-        if found:
-            return min(found, whole) if found <= whole else whole
+        side = next((side for side in fitting if _LEAST <= side <= _MOST), 0)
+        if side:
+            return min(side, whole) if side <= whole else whole
     return min(_USUAL, whole)

@@ -45,21 +45,21 @@ def csv_table(view: View) -> Generated:
         index = labels.along.get(0)
         # Readers skip an empty line, and an empty quoted cell makes some (polars) read the column as text.
         lone = elements.ndim == 1 and index is None and not fields and elements.dtype.kind == "f"
-        found = spelling(meaning, elements, "NaN" if lone else "")
+        style = spelling(meaning, elements, "NaN" if lone else "")
         if fields:
             names = [field.name for field in fields]
         elif elements.ndim == 1:
-            names = [found.headed(labels.name)]
+            names = [style.headed(labels.name)]
         elif 1 in labels.along:
             across = labels.along[1]
             names = column_names(across.name, across.values, across.meaning)
         else:
-            names = [found.headed(f"c{i}") for i in range(elements.shape[1])]
+            names = [style.headed(f"c{i}") for i in range(elements.shape[1])]
 
         def cells(part: NDArray[Any]) -> list[list[str]]:
             if fields:
                 return [spelling(meaning, part, path=field.path).cells(field.of(part)) for field in fields]
-            flat, across = found.cells(part.reshape(-1)), part.size // len(part)
+            flat, across = style.cells(part.reshape(-1)), part.size // len(part)
             return [flat[column::across] for column in range(across)]
 
         return _csv(elements, names, cells, index, limit)
@@ -175,8 +175,8 @@ def _utf8(text: str) -> bytes:
 def _txt(elements: NDArray[Any], limit: int, lists: Values | None = None) -> bytearray:
     content = bytearray()
     for part in _batches(elements.reshape(-1)):
-        found = words(part) if lists is None else spelling(lists, part).cells(part)
-        lines = [word.replace("\r", "\\r").replace("\n", "\\n") + "\n" for word in found]
+        texts = words(part) if lists is None else spelling(lists, part).cells(part)
+        lines = [word.replace("\r", "\\r").replace("\n", "\\n") + "\n" for word in texts]
         content += _utf8("".join(lines))
         _within(len(content), limit)
     return content

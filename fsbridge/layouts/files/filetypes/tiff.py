@@ -133,18 +133,18 @@ def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[st
     place = axes.find("C")
     if len(channels) != (1 if place < 0 else shape[place]) or pages > MAX_LABELS:
         return {}
-    found: dict[str, Any] = {}
+    looks: dict[str, Any] = {}
     if all(channel.label for channel in channels):
         below = math.prod(shape[place + 1 : -3])
-        found["Labels"] = [str(channels[page // below % len(channels)].label) for page in range(pages)]
+        looks["Labels"] = [str(channels[page // below % len(channels)].label) for page in range(pages)]
     if all(channel.color is not None for channel in channels):
         ramp = np.arange(256, dtype=np.uint16)
-        found["LUTs"] = [np.array([ramp * part // 255 for part in channel.color or ()], np.uint8) for channel in channels]
+        looks["LUTs"] = [np.array([ramp * part // 255 for part in channel.color or ()], np.uint8) for channel in channels]
         if place >= 0 and len(channels) <= IMAGEJ_CHANNELS:
-            found["mode"] = "composite"
+            looks["mode"] = "composite"
     if all(channel.window is not None for channel in channels):
-        found["Ranges"] = tuple(end for channel in channels for end in channel.window or ())
-    return found
+        looks["Ranges"] = tuple(end for channel in channels for end in channel.window or ())
+    return looks
 
 
 def _gdal(view: View, bands: int = 1, names: Sequence[str] = ()) -> list[Tag]:

@@ -41,8 +41,8 @@ def _describe(shown: OpenGroup) -> bytes:
         "attributes": without_notes(shown.group.attributes()),
     }
     table = _describe_table(shown)
-    found = {name: about for name, about in (("pyramid", pyramid), ("table", table)) if about is not None}
-    return encode({**document, **found})
+    sections = {name: about for name, about in (("pyramid", pyramid), ("table", table)) if about is not None}
+    return encode({**document, **sections})
 
 
 def _describe_table(shown: OpenGroup) -> JSON:

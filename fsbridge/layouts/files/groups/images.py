@@ -28,14 +28,14 @@ def images(meaning: GroupMeaning, opened: Callable[[Path], A]) -> list[list[A]]:
     if meaning.images:
         return [[opened(path) for path in paths] for paths in meaning.images]
     for prefix, rest in (("s", ()), ("", ("cells",))):  # N5, and BigDataViewer's HDF5
-        found: list[A] = []
+        levels: list[A] = []
         try:
             for number in count():
-                found.append(opened((f"{prefix}{number}", *rest)))
+                levels.append(opened((f"{prefix}{number}", *rest)))
         except NotFound:
             pass
-        if len(found) > 1:
-            return [found]
+        if len(levels) > 1:
+            return [levels]
     return []
 
 
@@ -48,6 +48,6 @@ def level_names(meaning: GroupMeaning, names: Callable[[], Iterable[str]] = tupl
         return [path[0] for path in meaning.images[0] if len(path) == 1]
     if meaning.numbered:
         numbered = [name for name in names() if re.fullmatch(r"s(0|[1-9][0-9]{0,2})", name)]
-        found = sorted(numbered, key=lambda name: int(name[1:]))[:_ENOUGH]
-        return found if found == [f"s{number}" for number in range(len(found))] and len(found) > 1 else []
+        levels = sorted(numbered, key=lambda name: int(name[1:]))[:_ENOUGH]
+        return levels if levels == [f"s{number}" for number in range(len(levels))] and len(levels) > 1 else []
     return []

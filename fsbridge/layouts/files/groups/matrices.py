@@ -84,11 +84,11 @@ class MatrixFile(File):
             raise Stale(f"{self._shown.path.member}: the arrays of the matrix have changed")
         elements, numbers, ends = self._arrays
         count = elements.metadata.shape[0]
-        found = Reader(MAX_ENDS * 8)(ends).astype(np.int64)
-        if found[0] or found[-1] != count or (np.diff(found) < 0).any():
+        bounds = Reader(MAX_ENDS * 8)(ends).astype(np.int64)
+        if bounds[0] or bounds[-1] != count or (np.diff(bounds) < 0).any():
             raise CorruptData(f"{ends.name}: the ends do not ascend from 0 to the {count} elements")
         readers = [array.reader(array.current(array.version), whole((count,)), (0,)) for array in (elements, numbers)]
-        return _MatrixHandle(self, found, readers)
+        return _MatrixHandle(self, bounds, readers)
 
     def settle(self) -> None:
         for array in self._arrays:
@@ -216,10 +216,10 @@ def _names(shown: OpenGroup, of_columns: bool) -> OpenArray:
         columns = read_group(here.group.attributes()).columns
         if columns is None or columns.row_names is None:
             break
-        found = here.below((columns.row_names,))
-        if found.metadata.shape != (shape[of_columns],) or shape[of_columns] > MAX_TEXTS:
+        labels = here.below((columns.row_names,))
+        if labels.metadata.shape != (shape[of_columns],) or shape[of_columns] > MAX_TEXTS:
             break
-        return found
+        return labels
     raise NotFound(f"{shown.path.member}: no table above has a name for each of the {shape[of_columns]} {word}")
 
 

@@ -152,9 +152,9 @@ class OpenGroup(GroupDirectory):
 
     def note_members(self, version: Hashable, members: Iterable[Child]) -> Neighbours:
         """Return and keep the neighbours among all members of the group, after it had that version of its listing."""
-        found = Neighbours.among(child.name for child in members)
-        self._neighbours = version, found
-        return found
+        neighbours = Neighbours.among(child.name for child in members)
+        self._neighbours = version, neighbours
+        return neighbours
 
     def _again(self, name: str) -> DescriptionFile | None:
         """Return the description of an array as it is now; None if the array is gone."""

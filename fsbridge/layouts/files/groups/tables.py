@@ -120,18 +120,18 @@ class TableFile(File):
         sizes = [(array.view().selection.size, array.metadata.dtype.itemsize or _CELL_BYTES) for array in self._arrays]
         limit, taken = shared.generated_limit, sum(count * size for count, size in sizes)
         most = min(limit, sum(count * max(_CELL_BYTES, 2 * size) for count, size in sizes))
-        found = cache.peek(key)
-        if found is not None:
-            return found
+        content = cache.peek(key)
+        if content is not None:
+            return content
         if taken > limit:
             raise TooLarge(f"{self._directory.path.member}: a table of over {limit} bytes is too large to make")
         with shared.made.room.taken(taken + 2 * most):
-            found = cache.peek(key)
-            if found is None:  # the elements are read first, because making room for the text evicts chunks
+            content = cache.peek(key)
+            if content is None:  # the elements are read first, because making room for the text evicts chunks
                 reader = Reader(limit)
                 read = [cells for column in self._columns for cells in column.read(reader)]
-                found = cache.get_all(key, lambda: self._text(read, limit), min(most, cache.budget // 2))
-            return found
+                content = cache.get_all(key, lambda: self._text(read, limit), min(most, cache.budget // 2))
+            return content
 
     def _text(self, read: Sequence[Cells], limit: int) -> bytearray:
         content, step = bytearray(rows_of([header_of([cells.name for cells in read])])), max(1, _BATCH_CELLS // len(read))
@@ -193,7 +193,7 @@ def _along_one_dimension(directory: OpenGroup) -> list[str]:
 
     Arrays without dimension names are a table only if the group has no other arrays: equal lengths may be chance.
     """
-    found: dict[Hashable, list[str]] = {}
+    by_dimension: dict[Hashable, list[str]] = {}
     look, arrays = directory.look(), 0
     for number, child in enumerate(directory.group.children()):
         if number == MAX_COLUMNS:
@@ -207,10 +207,10 @@ def _along_one_dimension(directory: OpenGroup) -> list[str]:
         opened = directory.opened(child.name, array, look)
         if rank == 1 or opened.meaning.values.characters:
             axis = opened.axes[0].name
-            found.setdefault((axis, array.metadata.shape[0]), []).append(child.name)
+            by_dimension.setdefault((axis, array.metadata.shape[0]), []).append(child.name)
     (axis, _), names = cast(
         "tuple[tuple[str | None, int], list[str]]",
-        max(found.items(), key=lambda item: len(item[1]), default=((None, 0), [])),
+        max(by_dimension.items(), key=lambda item: len(item[1]), default=((None, 0), [])),
     )
     if len(names) < 2 or (axis is None and len(names) < arrays):
         return []
@@ -277,10 +277,10 @@ def _column(directory: OpenGroup, name: str, look: Look, listed: Sequence[str]) 
 
 def _words(here: OpenGroup, numbers: OpenArray, place: str) -> OpenArray | None:
     """Return the array with the words that the elements of `numbers` stand for; None if they are numbers."""
-    found, dtype = numbers.meaning.values.words.get(()), numbers.metadata.dtype.numpy
-    if found is None or dtype is None or dtype.kind not in "iu" or len(numbers.metadata.shape) != 1:
+    where, dtype = numbers.meaning.values.words.get(()), numbers.metadata.dtype.numpy
+    if where is None or dtype is None or dtype.kind not in "iu" or len(numbers.metadata.shape) != 1:
         return None
-    from_root, path = found
+    from_root, path = where
     try:
         words = (here.root if from_root else here).below(path)
     except NotFound as error:
@@ -299,8 +299,8 @@ def _picking(numbers: NDArray[Any], words: NDArray[Any], place: str) -> Callable
 
 
 def _cells(name: str, values: NDArray[Any], meaning: Values, path: Path = ()) -> Cells:
-    found = spelling(meaning, values, path=path)
-    return Cells(found.headed(name), len(values), lambda rows: found.cells(values[rows]))
+    style = spelling(meaning, values, path=path)
+    return Cells(style.headed(name), len(values), lambda rows: style.cells(values[rows]))
 
 
 def _ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | None, group: Group, place: str) -> Column:
@@ -319,14 +319,14 @@ def _ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | Non
                 f"{index_name(place)}: the ends of rows do not ascend, or are beyond the {len(elements)} elements"
             )
 
-        found = _cells(name, elements, data.meaning.values).of
+        spell = _cells(name, elements, data.meaning.values).of
         if words is not None:
-            found = _picking(elements, values_of(words), place)
+            spell = _picking(elements, values_of(words), place)
         is_text = words is not None or () in data.meaning.values.names or elements.dtype.kind not in "iufb"
 
         def lists(rows: slice) -> list[str]:
             bounds = ends[rows.start : rows.stop + 1].tolist()
-            first, values = bounds[0], found(slice(bounds[0], bounds[-1]))
+            first, values = bounds[0], spell(slice(bounds[0], bounds[-1]))
             values = [value.lower() for value in values] if elements.dtype.kind == "b" else values  # as JSON has them
             return [list_of(values[low - first : high - first], is_text) for low, high in pairwise(bounds)]
 

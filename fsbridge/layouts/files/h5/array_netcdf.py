@@ -89,14 +89,14 @@ class _Beside:
 
     def attributes(self) -> dict[str, JSON]:
         """Return the attributes of the groups above; those of a nearer group count more."""
-        found: dict[str, JSON] = {}
+        inherited: dict[str, JSON] = {}
         group = self._group
         while group is not None:
             attributes = _attributes(group)
             self.seen.append(SeenAttributes(group, hash(repr(attributes))))
-            found = {**attributes, **found}
+            inherited = {**attributes, **inherited}
             group = group.above
-        return found
+        return inherited
 
     def arrays(self) -> Iterator[tuple[str, OpenArray]]:
         """Yield the arrays besides the first one, and their names in the file."""
@@ -153,26 +153,26 @@ class _Beside:
         if "/" not in reference:
             return None if too_long(reference) is not None else self._near(array, reference)
         group = array.surroundings.group
-        found = None if group is None else self._at(group, reference)
-        if found is None:
+        variable = None if group is None else self._at(group, reference)
+        if variable is None:
             reason = f"{reference}: {array.name} names it, but there is no such array in the store"
             self.left_out.extend(() if reason in self.left_out else (reason,))
-        return found
+        return variable
 
     def _near(self, array: OpenArray, name: str) -> OpenArray | None:
         """Open the array of that name in the group of an array, else in the nearest group above that has one."""
         group = array.surroundings.group
         while group is not None:
-            found = self._at(group, name)
-            if found is not None:
-                return found
+            variable = self._at(group, name)
+            if variable is not None:
+                return variable
             group = group.above
         return None
 
     def _at(self, group: SourceMember, path: str) -> OpenArray | None:
-        found = _array_at(group, path)
-        self.seen.append(SeenMember(group, path, None if found is None else found[1].version))
-        return None if found is None else self._array.beside(found[0], path.rpartition("/")[2], found[1])
+        pair = _array_at(group, path)
+        self.seen.append(SeenMember(group, path, None if pair is None else pair[1].version))
+        return None if pair is None else self._array.beside(pair[0], path.rpartition("/")[2], pair[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ class SeenMember:
 
     def current(self) -> bool:
         """True if the same array is there, or still none."""
-        found = _array_at(self.group, self.path)
-        return self.version == (None if found is None else found[1].version)
+        pair = _array_at(self.group, self.path)
+        return self.version == (None if pair is None else pair[1].version)
 
 
 @dataclass(frozen=True, slots=True)

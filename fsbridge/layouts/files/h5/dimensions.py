@@ -65,15 +65,15 @@ def scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
             if len(array.shape) == 1:
                 continue
         for position, axis in enumerate(array.axes or ()):
-            found = _coordinate(arrays, path, array.shape[position], axis.name, netcdf)
-            if found is None:
+            coordinate = _coordinate(arrays, path, array.shape[position], axis.name, netcdf)
+            if coordinate is None:
                 if array.final:
                     continue
                 scale = dimensions.find(path, position, array.shape[position], axis)
-            elif array.final and arrays[found].scale is None:
+            elif array.final and arrays[coordinate].scale is None:
                 continue
             else:
-                scale = found
+                scale = coordinate
                 made.setdefault(scale, str(axis.name))
             attached.setdefault(path, []).append([path, position, scale])
     pairs = [*([path, name] for path, name in made.items()), *dimensions.named]
@@ -104,10 +104,10 @@ def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: s
     folder = path.rpartition("/")[0]
     while label is not None:
         candidate = f"{folder}/{label}"
-        found = arrays.get(candidate)
-        several = found is not None and len(found.shape) > 1 and _is_coordinate(candidate, found, netcdf)
-        if found is not None and (candidate != path or several):
-            return candidate if found.shape == (extent,) or (several and found.shape[0] == extent) else None
+        array = arrays.get(candidate)
+        several = array is not None and len(array.shape) > 1 and _is_coordinate(candidate, array, netcdf)
+        if array is not None and (candidate != path or several):
+            return candidate if array.shape == (extent,) or (several and array.shape[0] == extent) else None
         if not folder:
             return None
         folder = folder.rpartition("/")[0]

@@ -204,13 +204,13 @@ class H5Group(File):
                     self._read.move_to_end(part.start)
                     return known
                 left = self._left.get(part.start)
-            found = part.open()
+            opening = part.open()
             if left is not None:
-                left.resumed(found)
+                left.resumed(opening)
             with self._lock:
                 if self._left.get(part.start) is not left:
                     continue  # another thread has read and dropped the array meanwhile
-                known = self._read.setdefault(part.start, found)
+                known = self._read.setdefault(part.start, opening)
                 if len(self._read) > _READ_PARTS:
                     start, forgotten = self._read.popitem(last=False)
                     self._left[start] = _Left.of(forgotten)
@@ -236,9 +236,9 @@ class _Left(NamedTuple):
         except Stale:
             return cls(array.identity, version, None, True)
 
-    def resumed(self, found: Opened) -> None:
-        """Continue with the array, opened again as `found`; Stale unless all that was read of it is unchanged."""
-        array, _, version = found
+    def resumed(self, opening: Opened) -> None:
+        """Continue with the array, opened again as `opening`; Stale unless all that was read of it is unchanged."""
+        array, _, version = opening
         if self.changed or (array.identity == self.identity and version != self.version):
             raise Stale(f"{array.name!r} has changed since it was read")
         array.resume(version, self.used_chunks)

@@ -236,5 +236,5 @@ def is_labelled(view: View) -> bool:
 
 def _scales(view: View) -> Mapping[str, JSON]:
     native = view.metadata.native.get("hdf5")
-    found = native.get("scales") if isinstance(native, dict) else None
-    return found if isinstance(found, dict) else {}
+    scales = native.get("scales") if isinstance(native, dict) else None
+    return scales if isinstance(scales, dict) else {}

@@ -60,16 +60,16 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
         place = f"/{axis.name}"
         if axis.name is None or "/" in axis.name or place in arrays or view.shape[position] > COORDINATE_VALUES:
             continue
-        found = array.surroundings.variable(axis.name)
-        if found is None or found.values.shape != (array.metadata.shape[number],):
+        variable = array.surroundings.variable(axis.name)
+        if variable is None or variable.values.shape != (array.metadata.shape[number],):
             continue
         pick = view.selection.picks[number]
         rows = [pick.start + pick.step * i for i in range(pick.length)]
-        specification.add(**valued(place, found.values[rows], _fitting(found.attributes)))
+        specification.add(**valued(place, variable.values[rows], _fitting(variable.attributes)))
         arrays[place] = Labelled((len(rows),), (Axis(axis.name),), None, False)
-        for name in (found.attributes.get(word) for word in BOUNDS):
+        for name in (variable.attributes.get(word) for word in BOUNDS):
             bounds = array.surroundings.variable(name) if isinstance(name, str) and name and "/" not in name else None
-            if bounds is None or bounds.values.shape != (len(found.values), 2) or f"/{name}" in arrays:
+            if bounds is None or bounds.values.shape != (len(variable.values), 2) or f"/{name}" in arrays:
                 continue
             specification.add(**valued(f"/{name}", bounds.values[rows], _fitting(bounds.attributes)))
             arrays[f"/{name}"] = Labelled((len(rows), 2), (Axis(axis.name), Axis(None)), None, False)
@@ -146,12 +146,12 @@ class Twin:
     def within(self, start: int, stop: int) -> list[Part]:
         """Return the parts that contain any of the bytes [start, stop)."""
         first = bisect_right(self.parts, start, key=lambda part: part.stop)
-        found: list[Part] = []
+        parts: list[Part] = []
         for part in self.parts[first:]:
             if part.start >= stop:
                 break
-            found.append(part)
-        return found
+            parts.append(part)
+        return parts
 
 
 def written(
@@ -218,10 +218,10 @@ def array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Has
         if variable:
             item["items"] = items_of(view, array.elements(present, view.selection, order))
         number = specification.add(**item)
-        found = scales_beside(array, view, path, specification)
+        scales = scales_beside(array, view, path, specification)
         shown = shown_array(view, lambda: Opened(array, view, version))
         arrays, least = ({}, 0) if variable else ({number: shown}, reserved(view))
-        twin, failed = written(writer, specification, specification.end(found), arrays, least)
+        twin, failed = written(writer, specification, specification.end(scales), arrays, least)
     finally:
         writer.close()
     if path in failed:

@@ -57,8 +57,8 @@ def serve(sock: socket.socket) -> None:
         while True:
             request, attachments = protocol.receive(sock, SPECIFICATION_BYTES)
             signal.alarm(request["seconds"])
-            found, content = answer(skeleton, request["op"], attachments)
-            protocol.send(sock, found, content)
+            reply, content = answer(skeleton, request["op"], attachments)
+            protocol.send(sock, reply, content)
             signal.alarm(0)
 
 

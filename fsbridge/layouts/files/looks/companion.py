@@ -116,8 +116,8 @@ def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[Ima
 
 def _image(path: str, plan: Pyramid, number: int) -> ElementTree.Element:
     """Return the OME-XML of a file's first image, renumbered as image `number` of the plate."""
-    found = ElementTree.fromstring(plan.description.rstrip(b"\0"))
-    image = found.find(f"{{{_OME}}}Image")
+    document = ElementTree.fromstring(plan.description.rstrip(b"\0"))
+    image = document.find(f"{{{_OME}}}Image")
     assert image is not None
     for reference in image.findall(f"{{{_OME}}}AnnotationRef"):
         image.remove(reference)
@@ -129,7 +129,7 @@ def _image(path: str, plan: Pyramid, number: int) -> ElementTree.Element:
             element.set("ID", ":".join((kind, str(number), *rest.split(":")[1:])))
         if element.tag == f"{{{_OME}}}TiffData":
             uuid = ElementTree.SubElement(element, f"{{{_OME}}}UUID", FileName=path)
-            uuid.text = found.get("UUID")
+            uuid.text = document.get("UUID")
     return image
 
 

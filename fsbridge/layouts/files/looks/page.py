@@ -184,14 +184,14 @@ def _attributes(attributes: Mapping[str, JSON]) -> Iterator[str]:
 
 def _json(attributes: Mapping[str, JSON]) -> str:
     """Return indented JSON of the attributes, cut soon after the longest text that is shown."""
-    found: list[str] = []
+    pieces: list[str] = []
     size = 0
     for piece in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(dict(attributes)):
-        found.append(piece)
+        pieces.append(piece)
         size += len(piece)
         if size > _LONGEST_PRE:
             break
-    return "".join(found)
+    return "".join(pieces)
 
 
 def _lines(text: str) -> str:

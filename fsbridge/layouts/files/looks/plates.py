@@ -48,10 +48,10 @@ def fields_of_wells(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list
     """Yield each well and its images, with paths below the plate; no images if the group of the well is missing."""
     for well in plate.wells:
         try:
-            found = read_group(shown.at(well.path).group.attributes()).fields
+            fields = read_group(shown.at(well.path).group.attributes()).fields
         except NotFound:
-            found = ()
-        yield well, [Field((*well.path, *field.path), field.acquisition) for field in found]
+            fields = ()
+        yield well, [Field((*well.path, *field.path), field.acquisition) for field in fields]
 
 
 def plate_picture(shown: OpenGroup) -> PlatePicture:
@@ -71,19 +71,19 @@ def plate_picture(shown: OpenGroup) -> PlatePicture:
 
 def _level(image: OpenGroup, levels: Sequence[Path]) -> ArrayFile:
     """Return the preview of the coarsest level that has as many elements as a well has pixels, else of the finest."""
-    found = None
+    preview = None
     for path in reversed(levels):
         array = image.below(path)
         try:
-            found = ArrayFile(array, PREVIEW.suffix, None, array.name)
+            preview = ArrayFile(array, PREVIEW.suffix, None, array.name)
         except NotFound:  # the chunks of a finer level may be too large for a preview
-            if found is None:
+            if preview is None:
                 raise
             break
         if max(array.metadata.shape[-2:]) >= _LARGEST:
             break
-    assert found is not None
-    return found
+    assert preview is not None
+    return preview
 
 
 def _picture_now(path: PathDirectory) -> PlatePicture:
@@ -143,12 +143,12 @@ class PlatePicture(File):
         if some is None:
             return self._drawn(present)
         cache, key = some.array.chunks.cache, ("wells", self.version, *present.values())
-        found = cache.peek(key)
-        if found is None:
+        content = cache.peek(key)
+        if content is None:
             with some.array.shared.made.room.taken(_WORK_BYTES):
                 made = self._drawn(present)
-            found = cache.get_all(key, lambda: made, len(made))
-        return found
+            content = cache.get_all(key, lambda: made, len(made))
+        return content
 
     def _drawn(self, present: Mapping[Well, ArrayVersion]) -> bytes:
         plate = self._plate

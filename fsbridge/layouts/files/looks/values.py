@@ -61,8 +61,8 @@ def has_value(view: View) -> bool:
 def _spelled(array: OpenArray) -> str:
     view, order = array.view(), range(len(array.metadata.shape))
     elements = array.elements(array.chunks.whole(), whole(array.metadata.shape), order, _MOST_BYTES).reshape(-1)
-    found = spelling(view.meaning.values, elements, absent="missing")
-    texts = found.cells(elements)
+    style = spelling(view.meaning.values, elements, absent="missing")
+    texts = style.cells(elements)
     if texts == ["missing"] or elements.dtype.kind not in "iufc":
         return ", ".join(texts)
     if view.packing is not None and elements.dtype.kind in "iuf":
@@ -70,5 +70,5 @@ def _spelled(array: OpenArray) -> str:
         texts = [f"{float(elements[0]) * factor + offset:.7g}"]
     values = view.meaning.values
     is_dated = view.packing is None and described(values.unit, values.calendar) is not None
-    unit = found.unit if is_dated else symbol(fold(values.unit))
+    unit = style.unit if is_dated else symbol(fold(values.unit))
     return ", ".join(texts) + (f" {unit}" if unit else "")

@@ -98,7 +98,7 @@ def attribute(value: Any, netcdf: bool = False) -> Any:
 
 def _has_integers(array: NDArray[Any], items: Sequence[Any]) -> bool:
     """True if numpy kept the integers among `items` exactly in `array`; it makes floats of -1 together with 2**63."""
-    return all(type(item) is not int or item == found for item, found in zip(items, array.reshape(-1).tolist(), strict=True))
+    return all(type(item) is not int or item == value for item, value in zip(items, array.reshape(-1).tolist(), strict=True))
 
 
 def set_attributes(
@@ -112,9 +112,9 @@ def set_attributes(
     """
     for name, value in attributes.items():
         try:
-            found = attribute(value, netcdf)
-            found = _alike(found, described) if name in typed else found
-            _set_attribute(owner, encodable(name), found, netcdf)
+            content = attribute(value, netcdf)
+            content = _alike(content, described) if name in typed else content
+            _set_attribute(owner, encodable(name), content, netcdf)
         except (ValueError, TypeError, OSError, RuntimeError, OverflowError) as error:
             print(f"attribute {name[:80]!r}: {error}", file=sys.stderr)
 
@@ -206,17 +206,19 @@ def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
     kind, creation = _forms(json.dumps(item["dtype"]), item.get("fill"), "items" in item, netcdf)
     if netcdf:
         kind = _named(file, kind, item["path"])
-    found = h5d.create(file, raw(item["path"]), kind, space, creation, link_creation())
+    dataset = h5d.create(file, raw(item["path"]), kind, space, creation, link_creation())
     labels = [label if label and "\0" not in label else None for label in item.get("labels") or ()]
     try:
         if any(labels):  # the same attribute as H5DSset_label writes, in one call
-            _write(found, "DIMENSION_LABELS", _text(False), np.array([label or "" for label in labels], h5py.string_dtype()))
+            _write(
+                dataset, "DIMENSION_LABELS", _text(False), np.array([label or "" for label in labels], h5py.string_dtype())
+            )
         if "items" in item:
-            _fill(h5py.Dataset(found), item)
+            _fill(h5py.Dataset(dataset), item)
     except BaseException:
         file.unlink(raw(item["path"]))
         raise
-    return found
+    return dataset
 
 
 def _named(file: h5f.FileID, kind: Any, path: str) -> Any:

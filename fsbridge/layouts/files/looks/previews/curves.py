@@ -119,19 +119,19 @@ def height_of(figure: Figure, most: int) -> int:
 
 def shapes(figure: Figure, width: int, height: int) -> list[Shape]:
     """Return all that is drawn, in pixels from the upper left corner."""
-    found: list[Shape] = [Letters(4, 14, _titled(figure))]
+    drawing: list[Shape] = [Letters(4, 14, _titled(figure))]
     x_ends = _ends([panel.times if isinstance(panel, Events) else panel.x for panel in figure.panels])
     left, right = LEFT, width - RIGHT
     room = (height - TOP - BOTTOM) / len(figure.panels)
     for number, panel in enumerate(figure.panels):
         top = TOP + number * room + (8 if len(figure.panels) > 1 else 0)
-        found += _panel(panel, x_ends, (left, right, top, TOP + (number + 1) * room - 4))
+        drawing += _panel(panel, x_ends, (left, right, top, TOP + (number + 1) * room - 4))
     bottom = TOP + len(figure.panels) * room - 4
     for tick in ticks(*x_ends, 5):
         x = _placed(tick, x_ends, left, right)
-        found += [Line(x, bottom, x, bottom + 4, "axis"), Letters(x, bottom + 15, number_text(tick, x_ends), "middle")]
-    found.append(Letters((left + right) / 2, bottom + 29, figure.x_label, "middle"))
-    return found
+        drawing += [Line(x, bottom, x, bottom + 4, "axis"), Letters(x, bottom + 15, number_text(tick, x_ends), "middle")]
+    drawing.append(Letters((left + right) / 2, bottom + 29, figure.x_label, "middle"))
+    return drawing
 
 
 def _titled(figure: Figure) -> str:
@@ -141,16 +141,16 @@ def _titled(figure: Figure) -> str:
 
 def _panel(panel: Curve | Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
     left, right, top, bottom = box
-    found: list[Shape] = [Line(left, top, left, bottom, "axis"), Line(left, bottom, right, bottom, "axis")]
+    drawing: list[Shape] = [Line(left, top, left, bottom, "axis"), Line(left, bottom, right, bottom, "axis")]
     if isinstance(panel, Events):
-        return found + _raster(panel, x_ends, box)
+        return drawing + _raster(panel, x_ends, box)
     y_ends = _ends([panel.low, panel.high])
     for tick in ticks(*y_ends, 4 if bottom - top > 90 else 2):
         y = _placed(tick, y_ends, bottom, top)
-        found += [Line(left, y, right, y, "grid"), Letters(left - 5, y + 3, number_text(tick, y_ends), "end")]
+        drawing += [Line(left, y, right, y, "grid"), Letters(left - 5, y + 3, number_text(tick, y_ends), "end")]
     x = _places(panel.x, x_ends, left, right)
-    found.append(Band(x, _places(panel.high, y_ends, bottom, top), _places(panel.low, y_ends, bottom, top)))
-    return [*found, Letters(left + 4, top + 7, panel.title)] if panel.title else found
+    drawing.append(Band(x, _places(panel.high, y_ends, bottom, top), _places(panel.low, y_ends, bottom, top)))
+    return [*drawing, Letters(left + 4, top + 7, panel.title)] if panel.title else drawing
 
 
 def _raster(panel: Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
@@ -173,10 +173,10 @@ def envelope(values: NDArray[Any], real: Real, points: int = POINTS) -> tuple[ND
     begin = 0
     while begin < count:
         stop = max(begin + 1, int(np.searchsorted(edges, edges[begin] + _BLOCK, "right")) - 1)
-        found = real(values[edges[begin] : edges[stop]])
-        found[~np.isfinite(found)] = np.nan
+        numbers = real(values[edges[begin] : edges[stop]])
+        numbers[~np.isfinite(numbers)] = np.nan
         starts = edges[begin:stop] - edges[begin]
-        low[begin:stop], high[begin:stop] = np.fmin.reduceat(found, starts), np.fmax.reduceat(found, starts)
+        low[begin:stop], high[begin:stop] = np.fmin.reduceat(numbers, starts), np.fmax.reduceat(numbers, starts)
         begin = stop
     return (edges[:-1] + edges[1:] - 1) / 2, low, high
 

@@ -53,22 +53,22 @@ def real_numbers(
     """Return elements as unpacked real numbers: NaN for those equal to a marker, magnitudes for complex ones."""
     kind = values.dtype.kind
     if kind in "mM":
-        found = values.view(np.int64).astype(np.float64)
-        found[np.isnat(values)] = np.nan
-        return found
+        numbers = values.view(np.int64).astype(np.float64)
+        numbers[np.isnat(values)] = np.nan
+        return numbers
     with np.errstate(over="ignore", invalid="ignore"):
-        found = np.abs(values).astype(np.float64) if kind == "c" else values.astype(np.float64)
+        numbers = np.abs(values).astype(np.float64) if kind == "c" else values.astype(np.float64)
         for marker in markers:
-            found[values == np.array(marker).astype(values.dtype)] = np.nan
-        return found if packing is None else found * packing[0] + packing[1]
+            numbers[values == np.array(marker).astype(values.dtype)] = np.nan
+        return numbers if packing is None else numbers * packing[0] + packing[1]
 
 
-def limits(found: NDArray[np.float64]) -> tuple[float, float] | None:
+def limits(numbers: NDArray[np.float64]) -> tuple[float, float] | None:
     """Return the values to be shown darkest and brightest; None if no element is finite.
 
     They are percentiles, or the extremes if most elements are equal. If all are equal, they are 1 apart.
     """
-    finite = found[np.isfinite(found)]
+    finite = numbers[np.isfinite(numbers)]
     if not finite.size:
         return None
     low, high = map(float, np.percentile(finite, (LOWEST, HIGHEST)))
@@ -77,14 +77,14 @@ def limits(found: NDArray[np.float64]) -> tuple[float, float] | None:
     return (low, high) if low < high else (low, low + 1.0)
 
 
-def stretched(found: NDArray[np.float64], ends: tuple[float, float] | None) -> NDArray[np.uint8]:
+def stretched(numbers: NDArray[np.float64], ends: tuple[float, float] | None) -> NDArray[np.uint8]:
     """Map numbers between both ends to 0 to 255. Numbers beyond an end get that end's value; NaN gets 0."""
     if ends is None:
-        return np.zeros(found.shape, np.uint8)
+        return np.zeros(numbers.shape, np.uint8)
     low, high = ends
     scale = 2.0 ** -max(0, int(np.frexp(max(abs(low), abs(high)))[1]) - 1000)  # keeps the difference of both ends finite
     with np.errstate(invalid="ignore", over="ignore"):
-        level = (found * scale - low * scale) / (high * scale - low * scale)
+        level = (numbers * scale - low * scale) / (high * scale - low * scale)
         return np.rint(np.nan_to_num(np.clip(level, 0.0, 1.0)) * 255).astype(np.uint8)
 
 
@@ -92,8 +92,8 @@ def viridis(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return red, green and blue for levels of 0 to 255."""
     places = np.linspace(0, 255, len(_VIRIDIS))
     table = np.stack([np.interp(np.arange(256), places, _VIRIDIS[:, part]) for part in range(3)], axis=1)
-    found: NDArray[np.uint8] = np.rint(table).astype(np.uint8)[levels]
-    return found
+    colors: NDArray[np.uint8] = np.rint(table).astype(np.uint8)[levels]
+    return colors
 
 
 def labelled(values: NDArray[np.generic], colors: Mapping[int, tuple[int, int, int, int]]) -> NDArray[np.uint8]:
@@ -101,15 +101,15 @@ def labelled(values: NDArray[np.generic], colors: Mapping[int, tuple[int, int, i
 
     `colors`: of numbers that have a colour of their own.
     """
-    found = values.astype(np.uint64)  # -1 becomes the largest number
-    mixed = found * np.uint64(0x9E3779B97F4A7C15)  # the 64-bit golden ratio: neighbouring numbers become distant
+    numbers = values.astype(np.uint64)  # -1 becomes the largest number
+    mixed = numbers * np.uint64(0x9E3779B97F4A7C15)  # the 64-bit golden ratio: neighbouring numbers become distant
     mixed ^= mixed >> np.uint64(32)
     mixed *= np.uint64(0xD6E8FEB86659FD93)
     mixed ^= mixed >> np.uint64(32)
-    out = np.empty((*found.shape, 4), np.uint8)
+    out = np.empty((*numbers.shape, 4), np.uint8)
     for part in range(3):
         out[..., part] = 64 + ((mixed >> np.uint64(8 * part)) & np.uint64(255)) * 191 // 255  # 64 and more: none is too dark
-    out[..., 3] = np.where(found == 0, 0, 255)
+    out[..., 3] = np.where(numbers == 0, 0, 255)
     for number in np.unique(values).tolist() if colors else ():
         if number in colors:
             out[values == number] = colors[number]
@@ -248,8 +248,8 @@ def windows(pictures: Sequence[tuple[Drawn, NDArray[Any]]]) -> list[Ends]:
         elif len(said) == 1 and (window := said.pop()) is not None:
             ends.append(window)
         else:
-            found = [how.numbers(layers[place]).reshape(-1) for how, layers in compared if place < len(layers)]
-            ends.append(limits(np.concatenate(found)))
+            numbers = [how.numbers(layers[place]).reshape(-1) for how, layers in compared if place < len(layers)]
+            ends.append(limits(np.concatenate(numbers)))
     return ends
 
 

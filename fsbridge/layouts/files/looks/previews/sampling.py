@@ -107,7 +107,7 @@ def plane(view: View) -> Plane:
         return Plane(named["y"], named["x"], channels, False, color is not None)
     extended = [i for i in others if view.shape[i] > 1]
     spaces = [i for i in extended if is_space(view.axes[i])]
-    chosen = next(found for found in (spaces, extended, others) if len(found) >= 2 or found is others)
+    chosen = next(choice for choice in (spaces, extended, others) if len(choice) >= 2 or choice is others)
     return Plane(chosen[-2], chosen[-1], channels, False, color is not None)
 
 
@@ -135,8 +135,8 @@ def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) 
     same = row if rows.unit == columns.unit else None if columns.unit is None else converted(row, rows.unit, columns.unit)
     if same is None and is_geographic(rows) and is_geographic(columns):
         same = row  # `degrees_north` and `degrees_east`
-    found = None if same is None else abs(same / column)
-    return found if found is not None and 1 / 64 <= found <= 64 else None
+    ratio = None if same is None else abs(same / column)
+    return ratio if ratio is not None and 1 / 64 <= ratio <= 64 else None
 
 
 def enlarged(size: tuple[int, int], ratio: float | None) -> tuple[int, int]:
@@ -151,8 +151,8 @@ def enlarged(size: tuple[int, int], ratio: float | None) -> tuple[int, int]:
 
 
 def _only(view: View, among: list[int], wanted: Callable[[Axis], bool]) -> int | None:
-    found = [i for i in among if wanted(view.axes[i])]
-    return found[0] if len(found) == 1 else None
+    matches = [i for i in among if wanted(view.axes[i])]
+    return matches[0] if len(matches) == 1 else None
 
 
 PIXELS = 512
@@ -208,11 +208,11 @@ def sampled(
         finest = max((most // factor for most in wishes.values() if most is not None), default=0)
         if factor > 1 and finest < least:
             break
-        found = _selection(region, whole, at, first)
-        count, size = _cost(metadata, found)
+        selection = _selection(region, whole, at, first)
+        count, size = _cost(metadata, selection)
         least = _LEAST_PIXELS if size > DECODED_BYTES else _FEWEST_PIXELS
         if count <= CHUNKS and size <= DECODED_BYTES:
-            return Sample(found, tuple(whole[i][2] if i in whole else 1 for i in range(len(shape))), False)
+            return Sample(selection, tuple(whole[i][2] if i in whole else 1 for i in range(len(shape))), False)
     counts = {dimension: shape[dimension] for dimension in wishes}
     while True:
         parts = {}
@@ -220,12 +220,12 @@ def sampled(
             length = counts[dimension]
             start = (shape[dimension] - length) // 2
             parts[dimension] = (start, start + length, _step(length, most, 1))
-        found = _selection(region, parts, at, first)
-        count, size = _cost(metadata, found)
+        selection = _selection(region, parts, at, first)
+        count, size = _cost(metadata, selection)
         if count <= CHUNKS and size <= DECODED_BYTES:
-            return Sample(found, tuple(parts[i][2] if i in parts else 1 for i in range(len(shape))), True)
+            return Sample(selection, tuple(parts[i][2] if i in parts else 1 for i in range(len(shape))), True)
         places = [region.kept[dimension] for dimension in counts]
-        single = all(_chunks_of(found.picks[place], metadata.grid.edges[place]) <= 1 for place in places)
+        single = all(_chunks_of(selection.picks[place], metadata.grid.edges[place]) <= 1 for place in places)
         if single and any(stop > 1 for _, stop in first.values()):
             first = {dimension: (0, max(1, stop // 2)) for dimension, (_, stop) in first.items()}
             continue
