@@ -35,8 +35,8 @@ def register(kept: Droppable) -> None:
 def drop_all() -> None:
     """Forget everything in all registered caches."""
     with _lock:
-        found = list(_known)
-    for kept in found:
+        caches = list(_known)
+    for kept in caches:
         kept.clear()
 
 

@@ -59,10 +59,10 @@ def number(text: str) -> float:
 
 def part(text: str) -> tuple[int, int]:
     """Parse `3/8`, the third of eight parts: (2, 8)."""
-    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a part; write for example 1/8")
-    return int(found[1]) - 1, int(found[2])
+    return int(match[1]) - 1, int(match[2])
 
 
 def room(text: str) -> int:

@@ -44,8 +44,8 @@ class Parser(argparse.ArgumentParser):
 
     def group(self, title: str) -> argparse._ArgumentGroup:
         """Return the group of options with that title. It is made if there is none."""
-        found = (group for group in self._action_groups if group.title == title)
-        return next(found, None) or self.add_argument_group(title)
+        groups = (group for group in self._action_groups if group.title == title)
+        return next(groups, None) or self.add_argument_group(title)
 
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ").split()[0] if message.startswith("unrecog") else ""

@@ -51,8 +51,8 @@ def run(program: str, argv: Sequence[str]) -> int:
     finally:
         os.close(folder)
     rows = [
-        {"store": store, "blocks": len(found), "bytes": sum(one[1] for one in found), "used": max(one[0] for one in found)}
-        for store, found in sorted(stores.items())
+        {"store": store, "blocks": len(files), "bytes": sum(one[1] for one in files), "used": max(one[0] for one in files)}
+        for store, files in sorted(stores.items())
     ]
     if args.json:
         show(json.dumps(rows, indent=2))

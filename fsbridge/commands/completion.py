@@ -72,5 +72,5 @@ def script(shell: str) -> str:
 
 def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    found = [own for action in actions for own in action.choices.values()]
-    return [*found, *(below for own in found for below in _subparsers(own))]
+    parsers = [own for action in actions for own in action.choices.values()]
+    return [*parsers, *(below for own in parsers for below in _subparsers(own))]

@@ -32,8 +32,8 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """Print the settings in force."""
     args = parser(program).parse_args(argv)
-    found = settings(mount.parser("fsbridge mount"), args.source)
-    rows: list[Setting] = [*([found.source] if found.source else []), *found.options.values()]
+    choices = settings(mount.parser("fsbridge mount"), args.source)
+    rows: list[Setting] = [*([choices.source] if choices.source else []), *choices.options.values()]
     if args.json:
         show(json.dumps([setting._asdict() for setting in rows], indent=2))
         return 0

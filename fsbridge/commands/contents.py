@@ -225,11 +225,11 @@ def _counted(others: Iterable[OtherFile]) -> dict[str, int] | None:
 
 def _hidden(others: Iterable[OtherFile], at: SourceMember, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
     """Return the names of other files in whose place the layouts show files of their own, by layout."""
-    names, found = sorted(file.name for file in others), dict[str, list[str]]()
+    names, by_layout = sorted(file.name for file in others), dict[str, list[str]]()
     for layout in layouts if names and not at.names else ():  # below the root, the layout files has none of them
         shown = PathDirectory(layout, at).refresh()
-        found[layout.name] = [name for name in names if shown.is_own(name)]
-    return {layout: hidden for layout, hidden in found.items() if hidden} or None
+        by_layout[layout.name] = [name for name in names if shown.is_own(name)]
+    return {layout: hidden for layout, hidden in by_layout.items() if hidden} or None
 
 
 def _files_of(path: str, node: Group | Array, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
@@ -244,12 +244,12 @@ def _files_of(path: str, node: Group | Array, layouts: Sequence[Layout]) -> dict
 
 def _stored_bytes(chunks: Chunks, rank: int, remote: bool) -> int | None:
     """Return the bytes of all stored chunks; None if the store does not tell them without more reading."""
-    found: list[Index] = [()]
+    indices: list[Index] = [()]
     for _ in range(rank):
-        found = [(*prefix, number) for prefix in found for batch in chunks.scan(prefix) for number, _ in batch]
-    sizes = chunks.listed_sizes(found)
+        indices = [(*prefix, number) for prefix in indices for batch in chunks.scan(prefix) for number, _ in batch]
+    sizes = chunks.listed_sizes(indices)
     total = 0
-    for index in found:
+    for index in indices:
         size = sizes.get(index)
         if size is None and remote:
             return None

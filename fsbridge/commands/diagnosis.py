@@ -142,8 +142,8 @@ def _kernel() -> Iterator[Diagnosis]:
     from fsbridge.children import landlock
     from fsbridge.store.local import descriptors
 
-    has, found = landlock.version(), platform.release()
-    yield Diagnosis("kernel", "ok", f"Linux {found}")
+    has, release = landlock.version(), platform.release()
+    yield Diagnosis("kernel", "ok", f"Linux {release}")
     if has:
         yield Diagnosis("Landlock", "ok", f"version {has}: child processes may open nothing but their files")
     else:
@@ -169,13 +169,13 @@ def _imports() -> Iterator[Diagnosis]:
 
 
 def _libraries() -> Iterator[Diagnosis]:
-    found, missing = [f"fsbridge {__version__}", f"Python {platform.python_version()}"], []
+    versions, missing = [f"fsbridge {__version__}", f"Python {platform.python_version()}"], []
     for name in LIBRARIES:
         try:
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
-    yield Diagnosis("versions", "ok", ", ".join(found))
+    yield Diagnosis("versions", "ok", ", ".join(versions))
     if missing:
         words = f"not installed: {', '.join(missing)}"
         yield Diagnosis("libraries", "bad", words, repair(missing))

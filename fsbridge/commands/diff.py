@@ -56,12 +56,12 @@ def run(program: str, argv: Sequence[str]) -> int:
             from fsbridge.unmounted.comparing import Comparison
             from fsbridge.unmounted.units import JobPart
 
-            def found(difference: Difference) -> None:
+            def report(difference: Difference) -> None:
                 different.append(difference.path)
                 show(printable(f"{difference.path}: {difference.words}"), DIFFERENT)
 
             pair, part = (places[0], places[1]), JobPart(*args.part)
-            return Comparison(sources, pair, problems.tell, found, args.tolerance, args.reversed_axes, part, args.data_only)
+            return Comparison(sources, pair, problems.tell, report, args.tolerance, args.reversed_axes, part, args.data_only)
 
         code = LongWork(line, [args.first, args.second]).run(make)
     except SetupError as error:

@@ -52,7 +52,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         from fsbridge.unmounted.digest import Digest, line
         from fsbridge.unmounted.units import JobPart
 
-        def found(path: str, digest: str) -> None:
+        def report(path: str, digest: str) -> None:
             if known is None:
                 show(line(path, digest))
                 return
@@ -62,7 +62,7 @@ def run(program: str, argv: Sequence[str]) -> int:
                 failed.append(path)
 
         wanted = None if known is None else frozenset(known)
-        return Digest(sources, places, problems.tell, found, wanted, args.reversed_axes, JobPart(*args.part))
+        return Digest(sources, places, problems.tell, report, wanted, args.reversed_axes, JobPart(*args.part))
 
     code = LongWork(line, args.places).run(make)
     if known is None:
@@ -82,7 +82,7 @@ def _read(path: str) -> dict[str, str]:
 
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            return {place: found for found, place in parse_lines(file.read())}
+            return {place: digest for digest, place in parse_lines(file.read())}
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) else str(error)
         raise SetupError(f"{path}: {words}", "make it with: fsbridge digest SOURCE > FILE") from None

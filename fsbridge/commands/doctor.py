@@ -62,16 +62,16 @@ def run(program: str, argv: Sequence[str]) -> int:
         config = line.mounted(args.source)
         path = config.source
         look = partial(_trial, config)
-    found = []
+    results = []
     for finding in findings(path, look):
-        found.append(finding)
+        results.append(finding)
         if not args.json:
             show(f"{SIGNS[finding.state]}  {printable(finding.subject)}: {printable(finding.words)}", FAILED)
             if finding.mend and finding.state != "ok":
                 show(f"        {printable(finding.mend)}", FAILED)
-    code = FAILED if any(finding.state == "bad" for finding in found) else 0
+    code = FAILED if any(finding.state == "bad" for finding in results) else 0
     if args.json:
-        show(json.dumps([asdict(finding) for finding in found], indent=2), code)
+        show(json.dumps([asdict(finding) for finding in results], indent=2), code)
     if "://" in path:  # the interpreter's own end aborts while a thread is still inside the client library
         os._exit(code)
     return code
@@ -111,10 +111,10 @@ def _arrays(path: str, node: Node, depth: int) -> Iterator[tuple[str, Array]]:
     elif depth >= 0:
         for child in sorted(cast("Group", node).children(), key=lambda child: child.name):
             try:
-                found = cast("Group", node).child(child.name)
+                member = cast("Group", node).child(child.name)
             except (FsbridgeError, OSError):
                 continue  # `fsbridge info` names those that cannot be read
-            yield from _arrays(f"{path}/{child.name}", found, depth - 1)
+            yield from _arrays(f"{path}/{child.name}", member, depth - 1)
 
 
 def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: Config) -> Diagnosis | None:
@@ -145,8 +145,8 @@ def _first(array: Array) -> Index | None:
     """The index of the first chunk that a listing names."""
     index: Index = ()
     for _ in array.metadata.grid.counts:
-        found = next((pairs[0][0] for pairs in array.chunks.scan(index) if pairs), None)
-        if found is None:
+        coordinate = next((pairs[0][0] for pairs in array.chunks.scan(index) if pairs), None)
+        if coordinate is None:
             return None
-        index = (*index, found)
+        index = (*index, coordinate)
     return index

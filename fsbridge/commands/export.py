@@ -101,10 +101,10 @@ def _file_types(patterns: Sequence[str], layout: str | None) -> tuple[str, ...] 
 
     by_length = sorted(CHOICES, key=len, reverse=True)
     names = [f"{pattern}.preview" if ".preview." in pattern else pattern for pattern in patterns]
-    found = [next((name for name in by_length if pattern.endswith(f".{name}")), None) for pattern in names]
-    named = tuple(name for name in found if name is not None)
+    endings = [next((name for name in by_length if pattern.endswith(f".{name}")), None) for pattern in names]
+    named = tuple(name for name in endings if name is not None)
     is_files = layout is None or "files" in layout.replace("+", ",").split(",")
-    return named if patterns and is_files and len(named) == len(found) else None
+    return named if patterns and is_files and len(named) == len(endings) else None
 
 
 def _writable(url: str) -> str:

@@ -74,9 +74,9 @@ def run(program: str, argv: Sequence[str]) -> int:
     return code
 
 
-def _source(found: Source, given: str, documents: list[dict[str, object]], as_json: bool, further: bool) -> int:
+def _source(origin: Source, given: str, documents: list[dict[str, object]], as_json: bool, further: bool) -> int:
     """Print one source, or add it to the `documents`, and return the exit code. `further`: it is not the first."""
-    config = _config(found, given)
+    config = _config(origin, given)
     gc.disable()  # collecting garbage takes a tenth of the imports' time and finds none
     from fsbridge.commands.contents import document, read
 
@@ -92,16 +92,16 @@ def _source(found: Source, given: str, documents: list[dict[str, object]], as_js
 
         width = shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
         alone = bool(config.inside) or rows[0].kind == "array"
-        text = table(rows, width, found.args.attributes, alone)
+        text = table(rows, width, origin.args.attributes, alone)
         show(f"{chr(10) if further else ''}{printable(config.source)}: {name}\n{text}", code)
     if broken:
         print(f"fsbridge: {broken} of {len(rows)} members have metadata that cannot be read", file=sys.stderr)
     return code
 
 
-def _config(found: Source, given: str) -> Config:
-    args = found.args
-    source, inside = places.member(arguments.below(found.text, given) if found.is_named else given, args.format)
+def _config(origin: Source, given: str) -> Config:
+    args = origin.args
+    source, inside = places.member(arguments.below(origin.text, given) if origin.is_named else given, args.format)
     return Config(
         source=source,
         mountpoint="",

@@ -30,17 +30,17 @@ def run(program: str, argv: Sequence[str]) -> int:
     args = parser(program).parse_args(argv)
     from fsbridge.mount.running import ask, running
 
-    found = running()
-    states = [status.state or "running" for status in ask(found, {"ask": "status"})]
+    mounts = running()
+    states = [status.state or "running" for status in ask(mounts, {"ask": "status"})]
     if args.json:
         rows = [
             {**{name: getattr(mount, name) for name in mount.__slots__ if name != "socket"}, "state": state}
-            for mount, state in zip(found, states, strict=True)
+            for mount, state in zip(mounts, states, strict=True)
         ]
         show(json.dumps(rows, indent=2))
         return 0
-    table = [HEADING] if found else []
-    for mount, state in zip(found, states, strict=True):
+    table = [HEADING] if mounts else []
+    for mount, state in zip(mounts, states, strict=True):
         if mount.version not in ("", __version__):
             state = f"{state}, of fsbridge {mount.version}"
         pid, age = (str(mount.pid), duration(time.time() - mount.started)) if mount.pid else ("-", "-")

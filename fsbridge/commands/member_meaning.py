@@ -24,7 +24,7 @@ def facts(metadata: ArrayMetadata, meaning: Meaning) -> dict[str, Any]:
         _axis(axis, length, meaning.positions.get(number))
         for number, (axis, length) in enumerate(zip(meaning.axes, metadata.shape, strict=True))
     ]
-    found = {
+    fields = {
         "axes": axes if known else None,
         "unit": values.unit,
         "missing": list(map(number, values.missing)) or None,
@@ -33,7 +33,7 @@ def facts(metadata: ArrayMetadata, meaning: Meaning) -> dict[str, Any]:
         "place": None if system is None else {"epsg": system.code, "geographic": system.geographic},
         "image": None if image is None else {"name": image.name, "channels": [channel.label for channel in image.channels]},
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def number(value: float) -> JSON:
@@ -56,17 +56,17 @@ def _fill(metadata: ArrayMetadata) -> JSON:
 
 def _axis(axis: Axis, length: int, positions: Positions | None) -> dict[str, JSON]:
     """Return name and unit, and the spacing and the range as far as they are known; of dates, also how often one comes."""
-    found: dict[str, JSON] = {"name": axis.name, "unit": axis.unit}
+    fields: dict[str, JSON] = {"name": axis.name, "unit": axis.unit}
     if positions is not None and len(positions) == length:
         ends = positions[[0, -1]].tolist() if length else []
     elif axis.scale is not None:
-        found["scale"] = axis.scale
+        fields["scale"] = axis.scale
         ends = [axis.offset, axis.offset + axis.scale * (length - 1)] if length else []
     else:
-        return found
+        return fields
     dates = span(axis, length, positions)
     if dates is None:
-        return found | dict(zip(("first", "last"), map(number, ends), strict=False))
+        return fields | dict(zip(("first", "last"), map(number, ends), strict=False))
     if axis.calendar is not None:
-        found["calendar"] = axis.calendar
-    return found | {name: text for name, text in dates._asdict().items() if text is not None}
+        fields["calendar"] = axis.calendar
+    return fields | {name: text for name, text in dates._asdict().items() if text is not None}

@@ -272,18 +272,18 @@ def sort_options(options: Iterable[str], own: Mapping[str, bool], sloppy: bool =
 
 def environment_options(options: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     """Return all other options, and the variables that `env.NAME=VALUE` and `env_file=PATH` set. Later ones win."""
-    others, found = [], dict[str, str]()
+    others, variables = [], dict[str, str]()
     for option in options:
         name, _, value = option.partition("=")
         if name == "env_file":
-            found |= _env_file(value)
+            variables |= _env_file(value)
         elif name.startswith("env."):
             if not _VARIABLE.fullmatch(name[4:]):
                 raise SetupError(f"mount option {name}: {name[4:]!r} is not the name of a variable", "write env.NAME=VALUE")
-            found[name[4:]] = value
+            variables[name[4:]] = value
         else:
             others.append(option)
-    return others, found
+    return others, variables
 
 
 def _env_file(path: str) -> dict[str, str]:
@@ -296,7 +296,7 @@ def _env_file(path: str) -> dict[str, str]:
         raise SetupError(f"env_file {path!r}: {reason}", "write one line NAME=VALUE for each variable") from None
     if len(text) > _ENV_FILE_CHARACTERS:
         raise SetupError(f"env_file {path}: more than {_ENV_FILE_CHARACTERS} characters")
-    found = {}
+    variables = {}
     for number, line in enumerate(text.split("\n"), 1):  # other line separators of Unicode may be in a value
         line = line.strip()
         if not line or line[0] in "#;":
@@ -305,8 +305,8 @@ def _env_file(path: str) -> dict[str, str]:
         if not equals or not _VARIABLE.fullmatch(name):
             raise SetupError(f"env_file {path}: line {number} is not NAME=VALUE")  # the line may be a secret
         value = value.strip()
-        found[name] = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
-    return found
+        variables[name] = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
+    return variables
 
 
 def _list_advice(option: str, before: str) -> str:

@@ -59,8 +59,8 @@ def _around(path: str) -> Place:
 
     whole = arguments.absolute(path)
     store = whole
-    while (found := store_around(store)) is not None:
-        store = found
+    while (outer := store_around(store)) is not None:
+        store = outer
     if store == whole:
         return path, ()
     return store, tuple(os.path.relpath(whole, store).split("/"))

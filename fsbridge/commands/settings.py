@@ -160,7 +160,7 @@ def _table(path: str, name: str, value: object) -> Mapping[str, Any]:
 def _section(
     parser: argparse.ArgumentParser, known: Mapping[str, argparse.Action], path: str, name: str, table: object
 ) -> dict[str, Setting]:
-    found = {}
+    section = {}
     for key, value in _table(path, name, table).items():
         option, origin = key.replace("_", "-"), f"{path} [{name}]"
         if option not in known:
@@ -168,8 +168,8 @@ def _section(
             hint = f"perhaps {near}?" if near else "fsbridge mount --help lists the options"
             raise SetupError(f"{origin}: unknown option {key!r}", hint)
         setting = Setting(option, _value(value, known[option], f"{origin} {key}"), origin)
-        found[option] = _checked(parser, setting)
-    return found
+        section[option] = _checked(parser, setting)
+    return section
 
 
 def _value(value: object, action: argparse.Action, where: str) -> bool | str | list[str]:

@@ -59,30 +59,30 @@ class CommandLine:
 
             options = mount.parser("fsbridge mount")
             known, ours = options_of(options), options_of(self._parser)
-            found = settings(options, given)
+            choices = settings(options, given)
             words = [
                 word
-                for option, setting in found.options.items()
+                for option, setting in choices.options.items()
                 if option in ours and ours[option].dest == known[option].dest and option not in self._left_out
                 for word in spelled(setting)
             ]
             args = self._parser.parse_args([*words, *self._words])
-            text = given if found.source is None else str(found.source.value)
-            self._sources[given] = Source(args, text, found.source is not None)
+            text = given if choices.source is None else str(choices.source.value)
+            self._sources[given] = Source(args, text, choices.source is not None)
         return self._sources[given]
 
     def opened(self, place: str) -> tuple[Config, str]:
         """The Config of the source of `SOURCE//PATH`, and PATH in the tree that a mount of it shows."""
-        found = self.source(place)
+        origin = self.source(place)
         # What a name stands for may have a //PATH too, and that is where its tree begins.
-        source, inside = arguments.source_and_path(found.text) if found.is_named else (found.text, ())
-        return arguments.config(found.args, source, inside=inside), parse_place(place)[1]
+        source, inside = arguments.source_and_path(origin.text) if origin.is_named else (origin.text, ())
+        return arguments.config(origin.args, source, inside=inside), parse_place(place)[1]
 
     def mounted(self, place: str) -> Config:
         """The Config of a mount of `SOURCE//PATH`."""
-        found = self.source(place)
-        source, inside = arguments.source_and_path(arguments.below(found.text, place) if found.is_named else place)
-        return arguments.config(found.args, source, inside=inside)
+        origin = self.source(place)
+        source, inside = arguments.source_and_path(arguments.below(origin.text, place) if origin.is_named else place)
+        return arguments.config(origin.args, source, inside=inside)
 
 
 class Problems:

@@ -59,25 +59,25 @@ def run(program: str, argv: Sequence[str]) -> int:
             _print(args, {"kind": "missing", "path": path, "chunk": list(index)}, "")
 
         part = JobPart(*args.part)
-        found = Verification(sources, places[0][1], problems.tell, tell, missing if args.missing else None, part)
-        done.append((found, problems))
-        return found
+        verification = Verification(sources, places[0][1], problems.tell, tell, missing if args.missing else None, part)
+        done.append((verification, problems))
+        return verification
 
     code = work.run(make)
     if not args.quiet:
-        counts, found = done[0][0].counts, done[0][1].count
+        counts, finding_count = done[0][0].counts, done[0][1].count
         said = f"{counted(counts.groups, 'group')}, {counted(counts.arrays, 'array')}"
         said += f", {counted(counts.chunks, 'chunk')} decoded"
         said += f", {counted(counts.others, 'other file')} read" if counts.others else ""
-        print(f"fsbridge: {said}: {counted(found, 'finding') if found else 'all is well'}", file=sys.stderr)
+        print(f"fsbridge: {said}: {counted(finding_count, 'finding') if finding_count else 'all is well'}", file=sys.stderr)
     return code
 
 
-def _print(args: argparse.Namespace, found: dict[str, Any], reason: str) -> None:
+def _print(args: argparse.Namespace, finding: dict[str, Any], reason: str) -> None:
     from fsbridge.errors import printable
 
     if args.json:
-        show(json.dumps({key: value for key, value in found.items() if value is not None}), FAILED)
+        show(json.dumps({key: value for key, value in finding.items() if value is not None}), FAILED)
         return
-    chunk = "" if found["chunk"] is None else f": chunk {found['chunk']}"
-    show(printable(f"{found['kind']}: {found['path']}{chunk}{reason and f': {reason}'}"), FAILED)
+    chunk = "" if finding["chunk"] is None else f": chunk {finding['chunk']}"
+    show(printable(f"{finding['kind']}: {finding['path']}{chunk}{reason and f': {reason}'}"), FAILED)

@@ -16,16 +16,16 @@ from fsbridge.metadata import JSON, ArrayMetadata
 
 def differing_of_groups(one: Attributes, other: Attributes, names: Sequence[str]) -> list[str]:
     """Return the names of attributes that differ. `names`: the path of both groups."""
-    found = _differing(one, other)
-    newer = _differing(in_zarr3(one, names), in_zarr3(other, names)) if found else []  # OME-Zarr has them elsewhere in 0.5
-    return min(found, newer, key=len)
+    keys = _differing(one, other)
+    newer = _differing(in_zarr3(one, names), in_zarr3(other, names)) if keys else []  # OME-Zarr has them elsewhere in 0.5
+    return min(keys, newer, key=len)
 
 
 def differing_of_arrays(one: ArrayMetadata, other: ArrayMetadata) -> list[str]:
     """Return the names of attributes that differ."""
-    found = _differing(xarray.comparable(one, other), xarray.comparable(other, one))
+    differences = _differing(xarray.comparable(one, other), xarray.comparable(other, one))
     notes = hdmf.NOTES if are_documents(one, other) else ()
-    return [name for name in found if name not in notes]
+    return [name for name in differences if name not in notes]
 
 
 def _differing(one: Attributes, other: Attributes) -> list[str]:

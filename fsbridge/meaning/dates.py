@@ -130,12 +130,12 @@ def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]
         micro[known] = _rounded(micro[known], 2 * float(np.spacing(np.abs(numbers[known]).max())) * dates.step / 1000)
     if ((micro < dates.least) | (micro >= _YEARS[1]))[known].any():
         return None
-    found = micro.astype("M8[us]")
+    moments = micro.astype("M8[us]")
     if parts is not None and parts.any():
-        found = found.astype("M8[ns]") + parts.astype("m8[ns]")
+        moments = moments.astype("M8[ns]") + parts.astype("m8[ns]")
         if (np.abs(micro) > 2**63 // 1000).any():
             return None
-    return np.where(known, found, np.array("NaT", found.dtype))
+    return np.where(known, moments, np.array("NaT", moments.dtype))
 
 
 def _rounded(micro: NDArray[np.int64], precision: float) -> NDArray[np.int64]:

@@ -101,8 +101,8 @@ def times(unit: str | None, calendar: str | None) -> Times | None:
 
     def date(value: float) -> Moment | None:
         number, rest = divmod(start * DAY + passed + round(value * length / 1000) * 1000, DAY)
-        found = system.date(number)
-        return None if found is None else Moment(*found, rest)
+        day = system.date(number)
+        return None if day is None else Moment(*day, rest)
 
     return Times(length, date)
 
@@ -176,12 +176,12 @@ class _System(NamedTuple):
 
         def number(year: int, month: int, day: int) -> int | None:
             gregorian, julian = _julian_day(year, month, day, True), _julian_day(year, month, day, False)
-            found = julian if reform is None or gregorian < reform else gregorian
-            return found if year >= _EARLIEST and date(found) == (year, month, day) else None
+            day_number = julian if reform is None or gregorian < reform else gregorian
+            return day_number if year >= _EARLIEST and date(day_number) == (year, month, day) else None
 
         def date(number: int) -> tuple[int, int, int] | None:
-            found = _of_julian_day(number, reform is not None and number >= reform)
-            return found if found[0] >= _EARLIEST else None
+            day = _of_julian_day(number, reform is not None and number >= reform)
+            return day if day[0] >= _EARLIEST else None
 
         return cls(number, date)
 

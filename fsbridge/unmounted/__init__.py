@@ -276,17 +276,17 @@ class VirtualTree:
                 at = at[:-1]
                 node = tree.known(at) or self._find(at, follow=True)
                 continue
-            found = tree.known((*at, name)) or as_directory(node).lookup(name)
-            if found.attrs().kind == "link" and (ahead or follow):
+            child = tree.known((*at, name)) or as_directory(node).lookup(name)
+            if child.attrs().kind == "link" and (ahead or follow):
                 links += 1
                 if links > MAX_LINKS:
                     raise TooDeep("too many links in a row")
-                target = cast(Symlink, found).target
+                target = cast(Symlink, child).target
                 if target.startswith(b"/"):
                     raise NotFound("the link leads out of the tree")
                 ahead += reversed([part for part in target.split(b"/") if part not in (b"", b".")])
                 continue
-            at, node = (*at, name), found
+            at, node = (*at, name), child
             tree.keep(at, node)
         return node
 
@@ -329,9 +329,9 @@ def _below(
             elif enter(below):
                 yield below, member
                 at = below
-                found = as_directory(member.node())
+                subdirectory = as_directory(member.node())
                 at = path
-                yield from _below(below, found, enter, failed)
+                yield from _below(below, subdirectory, enter, failed)
         except (FsbridgeError, OSError) as error:
             if failed is None:
                 raise

@@ -81,8 +81,8 @@ class Unequal:
 
     def add(self, where: NDArray[np.bool_], start: int, largest: float | int | None) -> None:
         """Count the differences of a piece that begins with element `start`."""
-        found = int(np.count_nonzero(where))
-        self.join(Unequal(len(where), found, start + int(where.argmax()) if found else 0, largest if found else None))
+        count = int(np.count_nonzero(where))
+        self.join(Unequal(len(where), count, start + int(where.argmax()) if count else 0, largest if count else None))
 
     def join(self, other: Unequal) -> None:
         """Add the counts of a later piece."""
@@ -102,7 +102,7 @@ class OtherPair(Unit):
 
 
 class Comparison(Work["ElementRange | OtherPair", Unequal]):
-    """All differences between what is at two paths of two sources, in the order of the members' paths; `found` gets each.
+    """All differences between what is at two paths of two sources, in the order of the members' paths; `report` gets each.
 
     Of several jobs each compares its part of the elements, and counts only those. The first one compares all else.
     """
@@ -112,7 +112,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
         sources: WorkSources,
         places: tuple[tuple[int, str], tuple[int, str]],
         tell: Callable[[str, Exception], object],
-        found: Callable[[Difference], object],
+        report: Callable[[Difference], object],
         tolerance: float = 0.0,
         reversed_axes: bool = False,
         part: JobPart = WHOLE,
@@ -124,7 +124,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
         """
         super().__init__(sources, tell, part)
         self._places = places
-        self._found = found
+        self._report = report
         self._tolerance = tolerance
         self._reversed = reversed_axes
         self._data_only = data_only
@@ -149,7 +149,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
             if isinstance(left, Link) or isinstance(right, Link):
                 yield self._remark(path, f"{_kind(left)} and {_kind(right)}")
                 continue
-            errors = [found.error for found in (left, right) if found.error is not None]
+            errors = [side.error for side in (left, right) if side.error is not None]
             if errors:
                 self.tell(path, errors[0])
                 continue
@@ -213,7 +213,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
 
     def _remark(self, path: str, words: str) -> Remark:
         """Return a remark for a difference outside of the elements. Only the first job reports it."""
-        return Remark(lambda: self.part.is_first and self._found(Difference(path, words)))
+        return Remark(lambda: self.part.is_first and self._report(Difference(path, words)))
 
     def _cut(self, path: str, one: tuple[str, Array], other: tuple[str, Array]) -> Iterator[ElementRange | Remark]:
         first, second = one[1].metadata, other[1].metadata
@@ -261,7 +261,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
     def join(self, unit: ElementRange | OtherPair, result: Unequal) -> None:
         if isinstance(unit, OtherPair):
             if result.count:
-                self._found(Difference(unit.path, "the bytes differ"))
+                self._report(Difference(unit.path, "the bytes differ"))
             return
         if self._unequal is not None:
             self._unequal.join(result)
@@ -279,8 +279,8 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
             self._end(unit.path)
 
     def _end(self, path: str) -> None:
-        arrays, found, self._unequal = self._arrays.popleft(), self._unequal, Unequal()
-        if found is None:
+        arrays, differences, self._unequal = self._arrays.popleft(), self._unequal, Unequal()
+        if differences is None:
             return
         try:
             for elements in arrays:
@@ -288,15 +288,15 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
         except (FsbridgeError, OSError) as error:
             self.tell(path, error)
             return
-        if found.count:
-            first = [int(i) for i in np.unravel_index(found.first, arrays[0].shape)]
-            largest = "" if found.largest is None else f", largest difference {found.largest}"
-            words = f"{found.count:,} of {found.compared:,} elements differ, the first at {first}{largest}"
-            self._found(Difference(path, words))
+        if differences.count:
+            first = [int(i) for i in np.unravel_index(differences.first, arrays[0].shape)]
+            largest = "" if differences.largest is None else f", largest difference {differences.largest}"
+            words = f"{differences.count:,} of {differences.compared:,} elements differ, the first at {first}{largest}"
+            self._report(Difference(path, words))
 
 
 _Place = tuple[VirtualTree, str]
-_Found = tuple[str, "OrderedMember | Link"]
+_Visit = tuple[str, "OrderedMember | Link"]
 _Pair = tuple[str, "OrderedMember | Link | None", "OrderedMember | Link | None"]
 
 
@@ -324,12 +324,12 @@ def _pairs(one: _Place, other: _Place, nested: int = MAX_NESTED) -> Iterator[_Pa
             first, second = next(left, None), next(right, None)
 
 
-def _linked(one: _Place, other: _Place, first: _Found, second: _Found, nested: int) -> Iterator[_Pair]:
+def _linked(one: _Place, other: _Place, first: _Visit, second: _Visit, nested: int) -> Iterator[_Pair]:
     """Yield what differs where a source has a link.
 
     If the other one has a group or an array there, a copy may have followed the link, so what it leads to is compared.
     """
-    places = [_led(place, *found) for place, found in ((one, first), (other, second))]
+    places = [_led(place, *item) for place, item in ((one, first), (other, second))]
     if isinstance(first[1], Link) and isinstance(second[1], Link):
         same_words = posixpath.normpath(first[1].target) == posixpath.normpath(second[1].target)
         tops = [top.rstrip("/") for _, top in (one, other)]
@@ -343,28 +343,28 @@ def _linked(one: _Place, other: _Place, first: _Found, second: _Found, nested: i
             yield first[0] + path.rstrip("/"), left, right
 
 
-def _led(place: _Place, path: str, found: OrderedMember | Link) -> str | None:
+def _led(place: _Place, path: str, member: OrderedMember | Link) -> str | None:
     """Return the path of a member, or of what a link leads to; None if it leads nowhere."""
     tree, top = place
-    if not isinstance(found, Link):
-        return found.path
+    if not isinstance(member, Link):
+        return member.path
     names = [name for name in map(unescape, split(f"{top}{path}")[:-1]) if name is not None]
     try:
-        trail = follow(tree.source.root, names, found.target).trail
+        trail = follow(tree.source.root, names, member.target).trail
         return "/" + "/".join(os.fsdecode(escape(name)) for name, _ in trail)
     except (FsbridgeError, OSError):
         return None
 
 
-def _after(path: str, found: Iterator[_Found]) -> _Found | None:
+def _after(path: str, items: Iterator[_Visit]) -> _Visit | None:
     """Return the next that is not below `path`."""
-    return next((one for one in found if not one[0].startswith(f"{path}/")), None)
+    return next((one for one in items if not one[0].startswith(f"{path}/")), None)
 
 
-def _kind(found: OrderedMember | Link) -> str:
-    if isinstance(found, Link):
-        return f"a link to {found.target}"
-    return "what cannot be opened" if found.node is None else f"{'a group' if found.node.kind == 'group' else 'an array'}"
+def _kind(member: OrderedMember | Link) -> str:
+    if isinstance(member, Link):
+        return f"a link to {member.target}"
+    return "what cannot be opened" if member.node is None else f"{'a group' if member.node.kind == 'group' else 'an array'}"
 
 
 def _key(path: str) -> list[bytes]:
@@ -372,7 +372,7 @@ def _key(path: str) -> list[bytes]:
     return os.fsencode(path).split(b"/") if path != "/" else [b""]
 
 
-def _below(tree: VirtualTree, path: str) -> Iterator[_Found]:
+def _below(tree: VirtualTree, path: str) -> Iterator[_Visit]:
     """Yield all groups, arrays and links at a path and below it, in the order of their names."""
     links: list[tuple[str, Link]] = []
     top = "/" + "/".join(os.fsdecode(name) for name in split(path))
@@ -397,7 +397,7 @@ def _comparable(left: OrderedArray, right: OrderedArray) -> bool:
 
 
 def _unequal(sources: WorkSources, left: OrderedArray, right: OrderedArray, unit: ElementRange) -> Unequal:
-    found, numbers = Unequal(), _numeric(left, right)
+    differences, numbers = Unequal(), _numeric(left, right)
     step = max(1, READ_BYTES // max(1, left.array.metadata.dtype.itemsize, right.array.metadata.dtype.itemsize))
     with left.reading() as one, right.reading() as other:
         for start in range(unit.start, unit.stop, step):
@@ -406,11 +406,11 @@ def _unequal(sources: WorkSources, left: OrderedArray, right: OrderedArray, unit
             stop = min(start + step, unit.stop)
             pair = one.read(start, stop), other.read(start, stop)
             if numbers:
-                found.add(*_numbers(*pair, unit.tolerance, start))
+                differences.add(*_numbers(*pair, unit.tolerance, start))
             else:
                 rows = [np.ascontiguousarray(part).view(np.uint8).reshape(stop - start, -1) for part in pair]
-                found.add((rows[0] != rows[1]).any(axis=1), start, None)
-    return found
+                differences.add((rows[0] != rows[1]).any(axis=1), start, None)
+    return differences
 
 
 def _numbers(
@@ -448,14 +448,14 @@ def _integers(
 
 
 def _texts(left: OrderedArray, right: OrderedArray) -> Unequal:
-    found = Unequal()
+    differences = Unequal()
     both = left.is_text and right.is_text
     first, second = (_flat(of) if both else _documents(of) for of in (left, right))
     for start, (one, other) in enumerate(zip(first, second, strict=True)):
         if one != other:
-            found.join(Unequal(0, 1, start))
-    found.compared = left.size
-    return found
+            differences.join(Unequal(0, 1, start))
+    differences.compared = left.size
+    return differences
 
 
 def _flat(array: OrderedArray) -> Iterator[bytes]:

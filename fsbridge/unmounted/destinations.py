@@ -285,8 +285,8 @@ class Bucket:
 
     def size(self, path: str) -> int | None:
         """Return the size of an existing object in bytes; None if it is absent."""
-        found = self._uploads().look(self._key(path))
-        return None if found is None else found[0]
+        info = self._uploads().look(self._key(path))
+        return None if info is None else info[0]
 
     def has(self, path: str, attrs: Attrs) -> bool:
         """True if the existing object has the size of `attrs` and was made from that version of the same source."""

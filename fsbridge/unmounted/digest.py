@@ -39,14 +39,14 @@ class BlockRange(Unit):
 
 
 class Digest(Work["BlockRange | OtherUnit", bytes]):
-    """The digests of all arrays and other files at some places; `found` gets each with its path."""
+    """The digests of all arrays and other files at some places; `report` gets each with its path."""
 
     def __init__(
         self,
         sources: WorkSources,
         places: Sequence[tuple[int, str]],
         tell: Callable[[str, Exception], object],
-        found: Callable[[str, str], object],
+        report: Callable[[str, str], object],
         wanted: Collection[str] | None = None,
         reversed_axes: bool = False,
         part: JobPart = WHOLE,
@@ -57,7 +57,7 @@ class Digest(Work["BlockRange | OtherUnit", bytes]):
         """
         super().__init__(sources, tell, part)
         self._places = places
-        self._found = found
+        self._report = report
         self._wanted = wanted
         self._reversed = reversed_axes
         self._hash: Any = None  # of the array that is being joined; None if one of its units has failed
@@ -109,16 +109,16 @@ class Digest(Work["BlockRange | OtherUnit", bytes]):
             return whole.digest()
         elements = ordered(sources, unit.source, unit.path, unit.reversed_axes)
         blocks = _text_blocks(elements) if elements.is_text else _blocks(elements, unit)
-        found = bytearray()
+        digests = bytearray()
         for block in blocks:
-            found += hashlib.sha256(block).digest()
+            digests += hashlib.sha256(block).digest()
             if sources.ended:
                 break
-        return bytes(found)
+        return bytes(digests)
 
     def join(self, unit: BlockRange | OtherUnit, result: bytes) -> None:
         if isinstance(unit, OtherUnit):
-            self._found(unit.path, result.hex())
+            self._report(unit.path, result.hex())
             return
         elements = self._arrays[0]
         if not unit.start:
@@ -149,7 +149,7 @@ class Digest(Work["BlockRange | OtherUnit", bytes]):
         except (FsbridgeError, OSError) as error:
             self.tell(path, error)
         else:
-            self._found(path, self._hash.hexdigest())
+            self._report(path, self._hash.hexdigest())
 
 
 def _blocks(elements: OrderedArray, unit: BlockRange) -> Iterator[memoryview]:
@@ -176,16 +176,16 @@ def _text_blocks(elements: OrderedArray) -> Iterator[bytes]:
         yield bytes(block)
 
 
-def line(path: str, found: str) -> str:
+def line(path: str, digest: str) -> str:
     """Return the line of an array, in the format of sha256sum."""
-    return f"{found}  {path}"
+    return f"{digest}  {path}"
 
 
 def parse_lines(text: str) -> Iterator[tuple[str, str]]:
     """Yield digest and path of each line; ValueError names the first line that is malformed."""
     lines = text.removesuffix("\n").split("\n") if text else []  # other line separators of Unicode may be in a path
     for number, line in enumerate(lines, 1):
-        found, blanks, path = line.removesuffix("\r").partition("  ")
-        if len(found) != 64 or not blanks or set(found) - set("0123456789abcdef"):
+        digest, blanks, path = line.removesuffix("\r").partition("  ")
+        if len(digest) != 64 or not blanks or set(digest) - set("0123456789abcdef"):
             raise ValueError(f"line {number}: not a digest and a path")
-        yield found, path
+        yield digest, path

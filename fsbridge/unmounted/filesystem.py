@@ -164,10 +164,10 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
         with _errors(path):
             attrs = self.tree.stat(path)
             if attrs.kind == "directory":
-                found = [(f"{path}/{name}" if path else name, attrs) for name, attrs, _ in self.tree.list(path)]
+                members = [(f"{path}/{name}" if path else name, attrs) for name, attrs, _ in self.tree.list(path)]
             else:
-                found = [(path, attrs)]
-            return [self._described(*one) for one in found] if detail else [name for name, _ in found]
+                members = [(path, attrs)]
+            return [self._described(*one) for one in members] if detail else [name for name, _ in members]
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         """Type, size and time of a path."""
@@ -184,8 +184,8 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
                 return {"name": path, "type": "other", "size": 0, "islink": True, "destination": self.tree.target(path)}
         elif attrs.size is None:
             attrs = self.tree.stat(path)
-        found: dict[str, Any] = {"name": path, "type": attrs.kind, "size": attrs.size, "mtime": attrs.mtime_ns / 1e9}
-        return {**found, "islink": True, "destination": self.tree.target(path)} if link else found
+        info: dict[str, Any] = {"name": path, "type": attrs.kind, "size": attrs.size, "mtime": attrs.mtime_ns / 1e9}
+        return {**info, "islink": True, "destination": self.tree.target(path)} if link else info
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         """Bytes of a file; negative positions count from its end."""

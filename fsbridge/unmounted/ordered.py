@@ -128,10 +128,10 @@ class OrderedArray:
         for selection in self._bands():
             supply, reader = self._open(selection)
             try:
-                found = reader.objects().reshape(-1)
+                elements = reader.objects().reshape(-1)
             finally:
                 supply.close()
-            yield [_utf8(item) if isinstance(item, str) else bytes(item) for item in found]
+            yield [_utf8(item) if isinstance(item, str) else bytes(item) for item in elements]
 
     def check(self) -> None:
         """Raise Stale if the store now holds another version of the array. Readers check only their own chunks."""
@@ -175,11 +175,11 @@ class ElementSequence:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return elements [start, stop), little-endian and packed; as rows of bytes if numpy lacks the array's type."""
-        found, dtype = self._reader.read(start, stop), self._array.metadata.dtype
+        elements, dtype = self._reader.read(start, stop), self._array.metadata.dtype
         if self._dtype is not None:
             assert dtype.numpy is not None
-            return found.view(dtype.numpy).astype(self._dtype, copy=False)
-        rows = found.view(np.uint8).reshape(-1, dtype.itemsize)
+            return elements.view(dtype.numpy).astype(self._dtype, copy=False)
+        rows = elements.view(np.uint8).reshape(-1, dtype.itemsize)
         return rows[:, ::-1] if dtype.endian == "big" else rows
 
 

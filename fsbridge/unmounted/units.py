@@ -96,14 +96,14 @@ def _below(path: str, node: Group | Array, depth: int, linked: Callable[[str, Li
         below = f"{path.rstrip('/')}/{child.name!a}"
         try:
             below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
-            found = Link(child.link) if child.link is not None else group.child(child.name)
+            member = Link(child.link) if child.link is not None else group.child(child.name)
         except (FsbridgeError, OSError) as error:
             yield OrderedMember(below, None, error)
             continue
-        if isinstance(found, Link):
-            linked(below, found)
+        if isinstance(member, Link):
+            linked(below, member)
         else:
-            yield from _below(below, found, depth - 1, linked)
+            yield from _below(below, member, depth - 1, linked)
 
 
 def shown_path(path: str, name: str) -> str:
@@ -264,12 +264,12 @@ class WorkSources:
                 return cast(T, self._kept[key])
         made = make()
         with self._opening:
-            found = made if anew else self._kept.setdefault(key, made)
-            self._kept[key] = found
+            kept = made if anew else self._kept.setdefault(key, made)
+            self._kept[key] = kept
             self._kept.move_to_end(key)
             gone = self._kept.popitem(last=False) if len(self._kept) > KEPT else None
         del gone  # it is closed when its last user drops it
-        return cast(T, found)
+        return cast(T, kept)
 
     def close(self) -> None:
         """End the work on the sources and close them."""

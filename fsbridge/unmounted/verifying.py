@@ -74,7 +74,7 @@ class Decoded:
 
 
 class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
-    """One pass over a source. `found` gets each finding, `missing`, if given, each grid cell without a stored chunk.
+    """One pass over a source. `report` gets each finding, `missing`, if given, each grid cell without a stored chunk.
 
     Of several jobs each decodes its part of the chunks; the first looks at all else.
     """
@@ -84,24 +84,24 @@ class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
         sources: WorkSources,
         path: str,
         tell: Callable[[str, Exception], object],
-        found: Callable[[Finding], object],
+        report: Callable[[Finding], object],
         missing: Callable[[str, Index], object] | None = None,
         part: JobPart = WHOLE,
     ) -> None:
         super().__init__(sources, tell, part)
         self.counts = Counts()
         self._path = path
-        self._found = found
+        self._report = report
         self._missing = missing
 
     def units(self) -> Iterator[ChunkBatch | OtherUnit]:
         for member in members(self.sources.tree(), self._path, self._linked):
             if member.error is not None:
-                self._found(_finding(member.path, member.error))
+                self._report(_finding(member.path, member.error))
             elif (array := as_array(cast("Group | Array", member.node))) is not None:
                 self.counts.arrays += 1
                 if array.metadata.attributes_error is not None and self.part.is_first:
-                    self._found(_finding(member.path, array.metadata.attributes_error))
+                    self._report(_finding(member.path, array.metadata.attributes_error))
                 yield from self._array(member.path, array)
                 yield from self._other_files(member)
             else:
@@ -115,12 +115,12 @@ class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
         try:
             yield from (unit for unit in other_units(0, member) if self.part.has_named(unit.path))
         except (FsbridgeError, OSError) as error:
-            self._found(_finding(member.path, error))
+            self._report(_finding(member.path, error))
 
     def _array(self, path: str, array: Array) -> Iterator[ChunkBatch]:
         if array.metadata.refused is not None:
             if self.part.is_first:
-                self._found(Finding("unsupported", path, array.metadata.refused))
+                self._report(Finding("unsupported", path, array.metadata.refused))
             return
         self._look(path, "inconsistent", array.chunks.strays())
         self._look(path, "skipped", self._unseen(array))
@@ -138,7 +138,7 @@ class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
                     yield ChunkBatch(path, size, tuple(indices))
                     size, indices = 0, []
         except (FsbridgeError, OSError) as error:
-            self._found(_finding(path, error))
+            self._report(_finding(path, error))
             stored = None
         if indices:
             yield ChunkBatch(path, size, tuple(indices))
@@ -157,13 +157,13 @@ class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
         len(array.metadata.attributes)  # those of a remote array are read when they are asked for
         yield from array.skipped()
 
-    def _look(self, path: str, kind: Kind, found: Iterator[str]) -> None:
+    def _look(self, path: str, kind: Kind, remarks: Iterator[str]) -> None:
         """Report what is wrong outside of the chunks. Only the first job does so."""
         try:
-            for words in found if self.part.is_first else ():
-                self._found(Finding(kind, path, words))
+            for words in remarks if self.part.is_first else ():
+                self._report(Finding(kind, path, words))
         except (FsbridgeError, OSError) as error:
-            self._found(_finding(path, error))
+            self._report(_finding(path, error))
 
     def _linked(self, path: str, link: Link) -> None:
         """Report a link that leads nowhere, or to what cannot be opened. Only the first job does so."""
@@ -171,9 +171,9 @@ class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
             if self.part.is_first:
                 follow_link(self.sources.tree(), path, link)
         except (NotFound, TooDeep) as error:
-            self._found(Finding("inconsistent", path, f"a link to {link.target}, which leads nowhere: {reason(error)}"))
+            self._report(Finding("inconsistent", path, f"a link to {link.target}, which leads nowhere: {reason(error)}"))
         except (FsbridgeError, OSError) as error:
-            self._found(_finding(path, error))
+            self._report(_finding(path, error))
 
     @staticmethod
     def do(sources: WorkSources, unit: ChunkBatch | OtherUnit) -> Decoded:
@@ -193,7 +193,7 @@ class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
         self.counts.chunks += result.chunks
         self.counts.others += result.others
         for finding in result.findings:
-            self._found(finding)
+            self._report(finding)
 
 
 def _finding(path: str, error: Exception, index: Index | None = None) -> Finding:

@@ -32,8 +32,8 @@ _TABLES = {"obsp": (_OF_ROWS, _OF_ROWS), "varp": (_OF_COLUMNS, _OF_COLUMNS), "ob
 
 
 def _array(written: Written, known: Meaning) -> Meaning:
-    found, dtype = place(written.attributes.get("categories")), written.metadata.dtype.numpy
-    words: Mapping[Path, tuple[bool, Path]] = {} if found is None else {(): found}
+    categories, dtype = place(written.attributes.get("categories")), written.metadata.dtype.numpy
+    words: Mapping[Path, tuple[bool, Path]] = {} if categories is None else {(): categories}
     if dtype is not None and dtype.names is not None and written.rank == 1 and dtype[0].kind in "SUO":
         coded = [name for name in dtype.names if dtype[name].kind in "iu"]
         words = {(name,): (False, ("uns", f"{name}_categories")) for name in coded}

@@ -225,13 +225,13 @@ def named(attributes: Attributes) -> list[str]:
 
 def renamed(attributes: Attributes, names: Mapping[str, str]) -> dict[str, JSON]:
     """Return those attributes that name other arrays and change if these get new names."""
-    found: dict[str, JSON] = {}
+    changes: dict[str, JSON] = {}
     for attribute in (*_NAMING, _MAPPING):
         written = text(attributes.get(attribute)) or ""
         words = [_renamed(word, names, attribute == _MAPPING) for word in written.split()]
         if words != written.split():
-            found[attribute] = " ".join(words)
-    return found
+            changes[attribute] = " ".join(words)
+    return changes
 
 
 def _renamed(word: str, names: Mapping[str, str], mapping: bool) -> str:

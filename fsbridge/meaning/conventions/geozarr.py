@@ -21,7 +21,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
     for attributes in (written.attributes, *written.groups[:1]):
         if known.system is None:
             known = replace(known, system=_system(attributes))
-        six = next((found for name in _TRANSFORMS if (found := _six(attributes.get(name))) is not None), None)
+        six = next((numbers for name in _TRANSFORMS if (numbers := _six(attributes.get(name))) is not None), None)
         if six is not None:
             known = _placed(written, known, attributes, six)
     return known
@@ -30,7 +30,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
 def _system(attributes: Attributes) -> System | None:
     by_text = system_of_wkt(attributes.get("proj:wkt2")) or system_of_projjson(attributes.get("proj:projjson"))
     return by_text or next(
-        (found for name in ("proj:code", "proj:epsg") if (found := system_of(attributes.get(name)))), None
+        (system for name in ("proj:code", "proj:epsg") if (system := system_of(attributes.get(name)))), None
     )
 
 

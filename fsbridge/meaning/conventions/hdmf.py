@@ -56,9 +56,9 @@ def is_reference(attributes: Attributes) -> bool:
 def reference_fields(attributes: Attributes) -> frozenset[str]:
     """Return the fields of an array of structs, in Zarr, whose text is the path that a reference leads to."""
     listed = attributes.get(_FIELDS)
-    found = listed if isinstance(listed, list) else []
+    names = listed if isinstance(listed, list) else []
     old = [field.get("name") for field in dicts(attributes, _OLD_TYPE) if field.get("dtype") == "object"]
-    return frozenset(name for name in (*found, *old) if isinstance(name, str))
+    return frozenset(name for name in (*names, *old) if isinstance(name, str))
 
 
 def is_compound(attributes: Attributes) -> bool:

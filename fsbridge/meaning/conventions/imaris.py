@@ -23,11 +23,11 @@ _ARRAY = re.compile(r"DataSet([0-9]*)/ResolutionLevel [0-9]+/TimePoint [0-9]+/(C
 
 
 def _array(written: Written, known: Meaning) -> Meaning:
-    found = _ARRAY.fullmatch("/".join(written.names[-5:]))
-    if found is None or written.rank != len(_SIZES) or not unknown(known.axes):
+    match = _ARRAY.fullmatch("/".join(written.names[-5:]))
+    if match is None or written.rank != len(_SIZES) or not unknown(known.axes):
         return known
-    information = (*written.names[:-5], f"DataSetInfo{found[1]}")
-    image, channel = (written.distant((*information, name)) for name in ("Image", found[2]))
+    information = (*written.names[:-5], f"DataSetInfo{match[1]}")
+    image, channel = (written.distant((*information, name)) for name in ("Image", match[2]))
     axes = known.axes if image is None else _axes(image, written.groups[0])
     return replace(known, axes=axes, image=known.image or (None if channel is None else Image(None, (_channel(channel),))))
 
@@ -63,10 +63,10 @@ def _numbers(attributes: Attributes, name: str, count: int) -> list[float] | Non
     """Return the finite numbers that a text consists of; None if it does not consist of `count` of them."""
     words = _text(attributes, name).split()
     try:
-        found = [finite(float(word)) for word in words]
+        values = [finite(float(word)) for word in words]
     except ValueError:
         return None
-    numbers = [number for number in found if number is not None]
+    numbers = [number for number in values if number is not None]
     return numbers if len(numbers) == len(words) == count else None
 
 

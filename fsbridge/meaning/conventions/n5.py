@@ -88,7 +88,7 @@ def _of_its_level(scale: Sequence[float], factors: Sequence[float], groups: Sequ
     If no group above has a resolution, the answer is False: the level's own resolution then counts as that of the full size.
     n5-viewer (`N5SingleScaleMetadata`) does the same, and so does Neuroglancer for an array that is opened by itself.
     """
-    full = next((found for above in groups if (found := _resolution(above, len(scale))[0]) is not None), None)
+    full = next((resolution for above in groups if (resolution := _resolution(above, len(scale))[0]) is not None), None)
     return full is not None and np.allclose(scale, np.multiply(full, factors), rtol=1e-6, atol=0)
 
 

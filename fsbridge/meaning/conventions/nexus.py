@@ -46,7 +46,7 @@ def _by_number(written: Written) -> Sequence[JSON]:
 
     Of several for one dimension, the one counts whose `primary` is 1.
     """
-    found: list[dict[str, bool]] = [{} for _ in range(written.rank)]
+    by_dimension: list[dict[str, bool]] = [{} for _ in range(written.rank)]
     for name in written.members():
         values, attributes = written.coordinate(name) or (None, {})
         number = _whole(attributes.get("axis")) or 0
@@ -54,8 +54,8 @@ def _by_number(written: Written) -> Sequence[JSON]:
             continue
         dimension = written.rank - number
         if len(values) - written.metadata.shape[dimension] in (0, 1):  # edges are one more
-            found[dimension][name] = _whole(attributes.get("primary")) == 1
-    chosen = [[name for name, is_primary in names.items() if is_primary or len(names) == 1] for names in found]
+            by_dimension[dimension][name] = _whole(attributes.get("primary")) == 1
+    chosen = [[name for name, is_primary in names.items() if is_primary or len(names) == 1] for names in by_dimension]
     return [names[0] if len(names) == 1 else _NONE for names in chosen]
 
 

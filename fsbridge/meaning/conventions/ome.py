@@ -202,11 +202,11 @@ def _parts(matrix: Matrix) -> Iterator[tuple[list[int], list[int]]]:
     while left:
         dimensions, targets = {min(left)}, set[int]()
         while True:
-            found = {i for i in range(rank) if used[i, [*dimensions]].any()}
-            more = dimensions | {i for i in range(rank) if used[[*found], i].any()}
-            if found == targets and more == dimensions:
+            more_targets = {i for i in range(rank) if used[i, [*dimensions]].any()}
+            more = dimensions | {i for i in range(rank) if used[[*more_targets], i].any()}
+            if more_targets == targets and more == dimensions:
                 break
-            targets, dimensions = found, more
+            targets, dimensions = more_targets, more
         left -= dimensions
         yield sorted(dimensions), sorted(targets)
 
@@ -309,9 +309,9 @@ def _whole(value: JSON) -> int | None:
 def _sides(written: JSON) -> tuple[str, ...]:
     """Return the names of rows or columns; empty if one has no name, or if there are too many."""
     sides = written if isinstance(written, list) else []
-    found = [text(one.get("name")) if isinstance(one, dict) else None for one in sides]
-    named = tuple(name for name in found if name is not None)
-    return named if len(named) == len(found) <= MOST_SIDE else ()
+    names = [text(one.get("name")) if isinstance(one, dict) else None for one in sides]
+    named = tuple(name for name in names if name is not None)
+    return named if len(named) == len(names) <= MOST_SIDE else ()
 
 
 def _path(written: JSON) -> Path | None:

@@ -63,8 +63,8 @@ def _matrix(transformation: Attributes, rank: int, depth: int) -> Matrix | None:
         return _by_dimension(transformation, rank, depth)
     if kind in ("bijection", "inverseOf"):
         inner = transformation.get("forward" if kind == "bijection" else "transformation")
-        found = _matrix(inner, rank, depth + 1) if isinstance(inner, dict) else None
-        return found if kind == "bijection" else _inverse(found)
+        inner_matrix = _matrix(inner, rank, depth + 1) if isinstance(inner, dict) else None
+        return inner_matrix if kind == "bijection" else _inverse(inner_matrix)
     written = transformation.get(str(kind))
     matrix = np.eye(rank + 1)
     if kind in ("scale", "translation"):
@@ -96,8 +96,8 @@ def _indexes(written: JSON, rank: int) -> list[int] | None:
     """Return numbers of axes, each at most once; None for anything else."""
     if not isinstance(written, list):
         return None
-    found = [one for one in written if isinstance(one, int) and not isinstance(one, bool) and 0 <= one < rank]
-    return found if len(found) == len(written) == len(set(found)) and found else None
+    numbers = [one for one in written if isinstance(one, int) and not isinstance(one, bool) and 0 <= one < rank]
+    return numbers if len(numbers) == len(written) == len(set(numbers)) and numbers else None
 
 
 def _by_dimension(transformation: Attributes, rank: int, depth: int) -> Matrix | None:

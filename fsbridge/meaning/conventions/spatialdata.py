@@ -21,19 +21,19 @@ _RASTER = _SHAPES = ("0.2", "0.3")
 
 def of_zarr(attributes: Mapping[str, JSON], zarr_format: Literal[2, 3]) -> dict[str, JSON]:
     """Return the attributes of a group with SpatialData's version for that Zarr format."""
-    found = dict(attributes)
-    own, encoding = found.get(_OWN), found.get("encoding-type")
-    if found.get("spatialdata-encoding-type") == "ngff:regions_table":
-        found["version"] = _version(found.get("version"), _TABLE, zarr_format)
+    copy = dict(attributes)
+    own, encoding = copy.get(_OWN), copy.get("encoding-type")
+    if copy.get("spatialdata-encoding-type") == "ngff:regions_table":
+        copy["version"] = _version(copy.get("version"), _TABLE, zarr_format)
     elif isinstance(own, dict) and "version" in own:
         if encoding == "ngff:points":
             pair = _POINTS
-        elif encoding == "ngff:shapes" or "multiscales" in found or "ome" in found:
+        elif encoding == "ngff:shapes" or "multiscales" in copy or "ome" in copy:
             pair = _RASTER
         else:
             pair = _ROOT
-        found[_OWN] = {**own, "version": _version(own["version"], pair, zarr_format)}
-    return found
+        copy[_OWN] = {**own, "version": _version(own["version"], pair, zarr_format)}
+    return copy
 
 
 def _version(written: JSON, pair: tuple[str, str], zarr_format: Literal[2, 3]) -> JSON:

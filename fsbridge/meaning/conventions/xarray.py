@@ -132,8 +132,8 @@ def comparable(metadata: ArrayMetadata, other: ArrayMetadata) -> dict[str, JSON]
 
 def names_of(metadata: ArrayMetadata) -> tuple[str | None, ...] | None:
     """Return the names of dimensions, of Zarr v3 also those that are only in the attribute."""
-    found = metadata.dimension_names
-    return dimension_names(metadata.attributes, len(metadata.shape)) if found is None and _is_zarr3(metadata) else found
+    names = metadata.dimension_names
+    return dimension_names(metadata.attributes, len(metadata.shape)) if names is None and _is_zarr3(metadata) else names
 
 
 def is_truth(metadata: ArrayMetadata) -> bool:
