@@ -36,11 +36,11 @@ def run(program: str, argv: Sequence[str]) -> int:
     args = parser(program).parse_args(argv)
     from fsbridge.mount.running import ask_one
 
-    def shown(answer: Mapping[str, Any]) -> str:
+    def render(answer: Mapping[str, Any]) -> str:
         errors = answer["errors"]
         return json.dumps(errors, indent=2) if args.json else "\n".join(map(_line, errors)) or "no errors"
 
-    show(ask_one(args.mountpoint, {"ask": "errors", "path": _inside(args.path, args.mountpoint)}, shown))
+    show(ask_one(args.mountpoint, {"ask": "errors", "path": _inside(args.path, args.mountpoint)}, render))
     return 0
 
 

@@ -93,7 +93,7 @@ class LongWork:
     ) -> None:
         from fsbridge.unmounted.units import WorkSources, perform
 
-        given = [self._line.opened(place) for place in self._given]
+        given = [self._line.resolve(place) for place in self._given]
         configs = list(dict.fromkeys(config for config, _ in given))
         sources = self._sources = WorkSources(configs)
         try:

@@ -71,7 +71,7 @@ class CommandLine:
             self._sources[given] = Source(args, text, choices.source is not None)
         return self._sources[given]
 
-    def opened(self, place: str) -> tuple[Config, str]:
+    def resolve(self, place: str) -> tuple[Config, str]:
         """The Config of the source of `SOURCE//PATH`, and PATH in the tree that a mount of it shows."""
         origin = self.source(place)
         # What a name stands for may have a //PATH too, and that is where its tree begins.
@@ -127,7 +127,7 @@ class Trees:
         """The tree and the path in it of `SOURCE//PATH`; SetupError if the source cannot be opened."""
         from fsbridge.unmounted import VirtualTree
 
-        config, path = self._line.opened(place)
+        config, path = self._line.resolve(place)
         if config not in self._opened:
             self._opened[config] = VirtualTree(config)
         return self._opened[config], path
@@ -136,7 +136,7 @@ class Trees:
         """Return a hint if `SOURCE//PATH` is not there, but would be in the layout files; else an empty text."""
         from fsbridge.unmounted import VirtualTree
 
-        config, path = self._line.opened(place)
+        config, path = self._line.resolve(place)
         if "files" in config.layout.split(","):
             return ""
         try:

@@ -201,7 +201,7 @@ class VirtualTree:
 
     def stat(self, path: str, follow: bool = True) -> Attrs:
         """Return the attributes with the size of every file; those of a link itself unless `follow`."""
-        return self._tried(path, measured, follow)
+        return self._tried(path, measure_node, follow)
 
     def target(self, path: str) -> str:
         """Return the target of a link."""
@@ -366,7 +366,7 @@ def as_directory(node: AnyNode) -> Directory:
     return cast(Directory, node)
 
 
-def measured(node: AnyNode) -> Attrs:
+def measure_node(node: AnyNode) -> Attrs:
     """Attributes with the size."""
     attrs = node.attrs()
     return cast(File, node).measure() if attrs.size is None else attrs

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from fsbridge.errors import FsbridgeError, SetupError, Stale
 from fsbridge.store.remote.uploads import DestinationRefuses
 from fsbridge.tree import AnyNode, Attrs, Buffer
-from fsbridge.unmounted import ReadableFile, measured, open_file
+from fsbridge.unmounted import ReadableFile, measure_node, open_file
 from fsbridge.unmounted.destinations import Folder
 from fsbridge.unmounted.units import UNIT_BYTES, WHOLE, JobPart, Unit, Watcher, Work, WorkSources
 
@@ -281,7 +281,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         if unit.temporary not in self._begun or unit.range[1] != file.attrs.size:  # it was given up, or more ranges follow
             return
         try:
-            if measured(self.sources.tree().node(file.path)) != file.attrs:
+            if measure_node(self.sources.tree().node(file.path)) != file.attrs:
                 raise Stale("it was changed while it was read")
             self._dest.finish(unit.temporary, file.below, file.attrs)
         except (FsbridgeError, OSError) as error:
@@ -348,7 +348,7 @@ def _is_there(sources: WorkSources, dest: Destination, file: Exported, node: Any
     if attrs.size is None:
         if dest.size(file.below) is None:
             return False
-        attrs = measured(node)
+        attrs = measure_node(node)
     if not dest.has(file.below, attrs):
         return False
     if sources.tree().config.immutable or node.slot is not None:
