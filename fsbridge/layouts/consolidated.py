@@ -50,7 +50,7 @@ class Hierarchy:
             name = os.fsdecode(file_name(child.name, layout.documents))
             try:
                 destination, followed = _opened(member, child.name, opener(), links)
-                array = None if destination is None else as_array(destination.present())
+                array = None if destination is None else as_array(destination.refresh_node())
             except FsbridgeError as error:
                 raise type(error)(f"{prefix}{name} is missing in {self.document}: {error}") from None
             if destination is not None and (array is None or layout.refusal(array.metadata) is None):
@@ -67,7 +67,7 @@ def _opened(member: SourceMember, name: str, node: Node, links: int) -> tuple[So
     if links >= MAX_LINKS:  # counted over the whole path, as Linux does, because links may form a circle
         raise TooDeep(f"{member}/{name}: more than {MAX_LINKS} links must be followed")
     try:
-        target = follow(cast(Group, member.root.present()), member.names, node.target)
+        target = follow(cast(Group, member.root.refresh_node()), member.names, node.target)
     except (NotFound, TooDeep):
         return None, links
     destination = member.root

@@ -118,7 +118,7 @@ class PathDirectory(Directory):
         source = member.source.encode("utf-8", "surrogateescape")
         values = {"format": member.context.format_at(member.names).name.encode(), "source": source}
         values["metadata"] = encode(dict(member.native))
-        array = as_array(member.present())
+        array = as_array(member.refresh_node())
         if array is not None:
             values |= {"codec": array.metadata.codec.encode(), "data_type": array.metadata.dtype.native.encode()}
         return {f"user.fsbridge.{name}": value for name, value in values.items()}
@@ -139,7 +139,7 @@ class PathDirectory(Directory):
         Stale if the path is gone, so that the kernel looks it up again: its name may now be that of a directory of chunks.
         """
         try:
-            node = self.member.present()
+            node = self.member.refresh_node()
         except NotFound as error:
             raise Stale(str(error)) from None
         array = as_array(node)
@@ -159,7 +159,7 @@ class PathDirectory(Directory):
 class GroupDirectory(Contents):
     """What the directory of a group contains: the layout's documents, then the members.
 
-    A layout may override `listed` and `found`, which say how one member appears. `group` is the group as last opened.
+    A layout may override `list_member` and `find`, which say how one member appears. `group` is the group as last opened.
     """
 
     extent = 0
@@ -177,7 +177,7 @@ class GroupDirectory(Contents):
             return self._file(name, content, group.mtime_ns)
         member = model_name(name, taken)
         try:
-            return self.found(group, member)
+            return self.find(group, member)
         except NotFound:
             if (stored := group.other_file(member)) is None:
                 raise
@@ -189,7 +189,7 @@ class GroupDirectory(Contents):
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the documents, the members and the other files. What cannot be shown is left out, and logged once."""
         others: list[OtherFile] = []
-        yield from self.listing(self.listed, others)
+        yield from self.listing(self.list_member, others)
         if others:
             yield other_entries(self.path, others, self)
 
@@ -199,18 +199,18 @@ class GroupDirectory(Contents):
 
     def listing(
         self,
-        listed: Callable[[Group, Child, Opener], Iterable[Entry]],
+        list_member: Callable[[Group, Child, Opener], Iterable[Entry]],
         others: list[OtherFile],
         dropped: Note = lambda child: None,
     ) -> Iterator[Sequence[Entry]]:
-        """Yield the entries of one listing, with those of each member by `listed`. Several may go on at the same time.
+        """Yield the entries of one listing, with those of each member by `list_member`. Several may go on at the same time.
 
         `others` gets the other files, `dropped` each link that is not listed because it leads nowhere.
         """
         group = self.group
         names = () if not self.path.layout.of_groups or group.is_plain() else self.path.layout.of_groups
         file = partial(self._file, mtime_ns=group.mtime_ns)
-        batch = listed_documents(names, self.measured, file, self.lookup, group.mtime_ns)
+        batch = listed_documents(names, self.measure_documents, file, self.lookup, group.mtime_ns)
         if batch:
             yield batch
         batch, count, watch = [], 0, Stopwatch()
@@ -219,7 +219,7 @@ class GroupDirectory(Contents):
         members = without_dead_ends(member, layout.name, self.members(group, others), dropped)
         for child, opener in openers(group, members, remote):
             try:
-                batch += listed(group, child, opener)
+                batch += list_member(group, child, opener)
             except PASSING:
                 raise  # leaving the member out would tell a program that it is absent
             except FsbridgeError as error:
@@ -237,7 +237,7 @@ class GroupDirectory(Contents):
         """All members, for a listing. `others` gets the other files."""
         return group.listing(others.append)
 
-    def listed(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
+    def list_member(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
         """Return the entries that show a member in a listing: a link, or a directory that is not open yet.
 
         `opener` opens the member, for layouts that must know what it is.
@@ -251,7 +251,7 @@ class GroupDirectory(Contents):
             return []
         return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
 
-    def found(self, group: Group, name: str) -> AnyNode:
+    def find(self, group: Group, name: str) -> AnyNode:
         """The member `name`; NotFound if there is none."""
         node = group.child(name)
         reason = self.refusal(node)
@@ -284,7 +284,7 @@ class GroupDirectory(Contents):
         """The layout's documents by name, as the group is now."""
         return self.own_documents()
 
-    def measured(self) -> Mapping[bytes, bytes]:
+    def measure_documents(self) -> Mapping[bytes, bytes]:
         """Return the documents of which a listing gives the size: not those that take long to make."""
         return self.documents()
 

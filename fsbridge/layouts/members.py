@@ -116,7 +116,7 @@ class SourceMember:
     @property
     def native(self) -> Mapping[str, JSON]:
         """The source's own metadata documents by name."""
-        node = self.present()
+        node = self.refresh_node()
         array = as_array(node)
         return cast(Group, node).native() if array is None else array.metadata.native
 
@@ -130,7 +130,7 @@ class SourceMember:
         """The chunks of one version of the array that is here, which all layouts share."""
         return self.context.decoded(array, self.names)
 
-    def present(self) -> Group | Array:
+    def refresh_node(self) -> Group | Array:
         """Return the path's node as it is now, or as old as a remote store may answer.
 
         An array with an unchanged version stays the same object.
@@ -142,7 +142,7 @@ class SourceMember:
         # A remote group is only known from its listed keys.
         listed = config.is_remote and node is not None and as_array(node) is None
         with as_listed() if listed else nullcontext():
-            latest: Node = node if node is not None and node.current() else self._found(node)
+            latest: Node = node if node is not None and node.current() else self._open_current(node)
         if isinstance(latest, Link):
             raise Stale("a link took the place of this directory")
         new = as_array(latest)
@@ -155,7 +155,7 @@ class SourceMember:
             self._node = latest
         return latest
 
-    def _found(self, before: Group | Array | None) -> Node:
+    def _open_current(self, before: Group | Array | None) -> Node:
         """Open the path. If its array or group was replaced or removed, open it again without cached answers.
 
         The groups above may have changed as well.
@@ -173,7 +173,7 @@ class SourceMember:
 
     def group(self) -> Group:
         """Return the path's group; Stale if it is an array now."""
-        node = self.present()
+        node = self.refresh_node()
         if as_array(node) is not None:
             raise Stale(f"{self} is no group any more")
         return cast(Group, node)
@@ -206,7 +206,7 @@ class SourceMember:
         return member
 
     def _reopen(self, name: str) -> Node:
-        node = self.present()
+        node = self.refresh_node()
         if as_array(node) is not None:
             raise NotFound(f"{name!r} is not found, because {self} is an array")
         return cast(Group, node).child(name)
@@ -259,7 +259,7 @@ def without_dead_ends(member: SourceMember, layout: str, children: Iterable[Chil
 def _leading(member: SourceMember, layout: str, links: list[Child], dropped: Note) -> Iterator[Child]:
     if not links:
         return
-    root = member.root.present()
+    root = member.root.refresh_node()
 
     def tried(child: Child) -> str | None:
         return dead_end(root, member.names, Link(child.link or ""))

@@ -141,7 +141,7 @@ class Zarr3Group(GroupDirectory):
         inline = self._consolidated()
         return own if inline is None else {_DOCUMENT: encode({**json.loads(own[_DOCUMENT]), CONSOLIDATED: inline})}
 
-    def measured(self) -> Mapping[bytes, bytes]:
+    def measure_documents(self) -> Mapping[bytes, bytes]:
         return {} if self._copied() else self.own_documents()
 
     def _copied(self) -> bool:

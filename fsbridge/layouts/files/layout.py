@@ -108,7 +108,7 @@ class FilesGroup(OpenGroup):
         self._listed = self.look(), self.note_members(version, first) if len(first) < _LISTED_ONCE else self.neighbours()
         return chain(first, members)
 
-    def listed(self, group: Group, child: Child, opener: Opener, rows: Rows | None = None) -> Iterable[Entry]:
+    def list_member(self, group: Group, child: Child, opener: Opener, rows: Rows | None = None) -> Iterable[Entry]:
         """Return the entries of a member: a group's directory and files, an array's files, or links to these."""
         name = file_name(child.name, _TAKEN)
         if rows is not None:
@@ -124,24 +124,24 @@ class FilesGroup(OpenGroup):
                 self._unopened.add(child.name)
             return [Entry(name, Attrs("directory", None, child.mtime_ns), partial(self._entered, child.name))]
         if isinstance(node, Link):
-            return self._listed_link(node, name, child)
+            return self._list_link(node, name, child)
         array = as_array(node)
         if array is None:
             if rows is not None:
                 rows.group(child.name, cast(Group, node))
             entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
-            return [entry, *self._listed_files(group, child, name, cast(Group, node))]
+            return [entry, *self._list_files(group, child, name, cast(Group, node))]
         look, neighbours = self._listed
-        opened = self.opened(child.name, array, look)
+        opened = self.open_array(child.name, array, look)
         again = partial(self._again, child.name)
         files = listed_files(opened, self._files.wanted, name, neighbours, again, rows)
         return files if self._is_described(group, child.name, neighbours) else files[1:]
 
-    def _listed_files(self, group: Group, child: Child, name: bytes, member: Group) -> Iterator[Entry]:
+    def _list_files(self, group: Group, child: Child, name: bytes, member: Group) -> Iterator[Entry]:
         """Yield the entries of the files beside a member that is a group."""
         for one in self._files.listed:
             if not one.inside and self._listed[1].leave(child.name, one.suffix):
-                opener = partial(self.found, group, one.called(child.name))
+                opener = partial(self.find, group, one.called(child.name))
                 entry = one.entry(member, name + b"." + one.suffix.encode(), child.mtime_ns, opener)
                 if entry is not None and not member.is_plain():
                     yield entry
@@ -164,19 +164,19 @@ class FilesGroup(OpenGroup):
             raise Stale(f"{name!r} could not be opened when it was listed, and is no group")
         return self.directory(name, cast(Group, node))
 
-    def _listed_link(self, link: Link, name: bytes, child: Child) -> list[Entry]:
+    def _list_link(self, link: Link, name: bytes, child: Child) -> list[Entry]:
         target = link_target(link.target, _TAKEN)
         node = self.resolved(link)
         array = None if node is None or isinstance(node, Link) else as_array(node)
         if array is None:
             return [LinkNode(target, child.mtime_ns).entry(name)]
         look, neighbours = self._listed
-        opened = self.opened(child.name, array, look)
+        opened = self.open_array(child.name, array, look)
         ends = [b"." + suffix.encode() for suffix in linked_suffixes(opened, self._files.wanted, child.name, neighbours)]
         ends = ends if self._is_described(self.group, child.name, neighbours) else ends[1:]
         return [LinkNode(target + end, child.mtime_ns).entry(name + end) for end in ends]
 
-    def found(self, group: Group, name: str) -> AnyNode:
+    def find(self, group: Group, name: str) -> AnyNode:
         """Return the group or the link of that name, or the file that the name stands for.
 
         If each look-up needs requests (`Group.costly`), members that were not listed are looked for last. If the name may be
@@ -189,8 +189,8 @@ class FilesGroup(OpenGroup):
             self.neighbours()
         error: Exception | None = None
         try:
-            answer = None if lacks is None else self._found(group, name, lacks)
-            answer = self._found(group, name, lambda other: False) if answer is None else answer
+            answer = None if lacks is None else self._find(group, name, lacks)
+            answer = self._find(group, name, lambda other: False) if answer is None else answer
             if answer is not None:
                 return answer
         except (FsbridgeError, OSError) as raised:
@@ -220,14 +220,14 @@ class FilesGroup(OpenGroup):
         if (kind := self._own_kind(name)) is not None:
             return kind.applies(self.group)
         try:
-            return self._found(self.group, name, self.group.lacks) is not None
+            return self._find(self.group, name, self.group.lacks) is not None
         except PASSING:
             raise
         except FsbridgeError as error:
             return not isinstance(error, NotFound)
 
-    def _found(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
-        """Like `found`, but without looking for members for which `lacks` is true; None if nothing has that name."""
+    def _find(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
+        """Like `find`, but without looking for members for which `lacks` is true; None if nothing has that name."""
         node, error = None, None
         try:
             node = child_or_none(group, name, lacks)
@@ -260,7 +260,7 @@ class FilesGroup(OpenGroup):
         array = as_array(node)
         if array is None:
             return self.directory(name, cast(Group, node))
-        return named_file(self.opened(name, array), name)
+        return named_file(self.open_array(name, array), name)
 
     def _read(self, group: Group, name: str, reading: ParsedName, node: Node) -> AnyNode | None:
         """Return the file of the member `node` that `name`, parsed as `reading`, stands for; None if there is none."""
@@ -278,7 +278,7 @@ class FilesGroup(OpenGroup):
                 cast(Group, node).attributes()  # raises the error of a damaged document, which may be an array's
                 return None
             return kind.node(cast(OpenGroup, self.directory(reading.array, cast(Group, node)).refresh()))
-        opened = self.opened(reading.array, array)
+        opened = self.open_array(reading.array, array)
         if all_of_it and reading.suffix == "json":
             return self._description(opened, reading.array)
         if kind is PREVIEW:
@@ -291,7 +291,7 @@ class FilesGroup(OpenGroup):
         if any(one.of_rows is not None for one in self._files.listed):
             rows = Rows()
         others: list[OtherFile] = []
-        yield from self.listing(partial(self.listed, rows=rows), others, (Rows() if rows is None else rows).member)
+        yield from self.listing(partial(self.list_member, rows=rows), others, (Rows() if rows is None else rows).member)
         if not self.group.is_plain():
             yield list(self._own_entries(rows))
         if others:

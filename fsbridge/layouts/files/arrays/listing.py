@@ -16,7 +16,7 @@ from fsbridge.layouts.files.arrays.names import SLICES, Neighbours
 from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Sizes
 from fsbridge.layouts.files.arrays.selection import whole
-from fsbridge.layouts.files.filetypes import ALIASES, listed, reasons
+from fsbridge.layouts.files.filetypes import ALIASES, list_suffixes, reasons
 from fsbridge.layouts.files.filetypes.geometry import georeference
 from fsbridge.layouts.files.filetypes.h5 import H5, NC
 from fsbridge.layouts.files.h5.array_netcdf import array_netcdf
@@ -72,7 +72,7 @@ def _unsized_files(
     """Yield the entries of an array whose attributes cannot be read: opening a file that needs them raises the reason."""
     mtime_ns = array.mtime_ns()
     yield _unsized(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
-    for suffix in listed(array.view(), wanted):
+    for suffix in list_suffixes(array.view(), wanted):
         if others.leave(array.name, suffix):
             opener = partial(_MADE[suffix], array) if suffix in _MADE else partial(ArrayFile, array, suffix)
             yield _unsized(name, suffix, mtime_ns, opener)
@@ -82,7 +82,7 @@ def file_names(name: str, metadata: ArrayMetadata, wanted: Sequence[str]) -> dic
     """Return an array's files, those listed and those that only open by name: see `directories.Layout`."""
     selection = whole(metadata.shape)
     view = View(name, metadata, selection, read_array(Written(metadata)), False)
-    shown = ["json", *listed(view, wanted)]
+    shown = ["json", *list_suffixes(view, wanted)]
     fits = [suffix for suffix, reason in reasons(view).items() if reason is None and suffix not in shown]
     series = [f"{name}.{SLICES}/"] if len(metadata.shape) > 2 else []
     aliases = [alias for alias, suffix in ALIASES.items() if suffix in (*shown, *fits)]
@@ -96,7 +96,7 @@ def _unsized(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNo
 
 def linked_suffixes(array: OpenArray, wanted: Sequence[str], name: str, others: Neighbours) -> list[str]:
     """Return the suffixes of the files that a listing shows, as links, for a link `name` to an array."""
-    return ["json", *(suffix for suffix in listed(array.view(), wanted) if others.leave(name, suffix))]
+    return ["json", *(suffix for suffix in list_suffixes(array.view(), wanted) if others.leave(name, suffix))]
 
 
 def _sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
@@ -131,5 +131,5 @@ def _alike(view: View) -> Hashable:
 
 
 def _measured(view: View, alike: Hashable, wanted: Sequence[str]) -> Sizes:
-    files = [(suffix, None if suffix in _MADE else planned(view, suffix).size) for suffix in listed(view, wanted)]
+    files = [(suffix, None if suffix in _MADE else planned(view, suffix).size) for suffix in list_suffixes(view, wanted)]
     return Sizes(alike, size_without_attributes(view), files)

@@ -136,14 +136,14 @@ class ArrayFile(File):
         if isinstance(self._plan, Generated):
             content, digest = self._made(self._plan)
             return self.array.shared.made.handle(content, (self.version, digest) if digest else self.version)
-        present = self.present()
+        present = self.check_version()
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
         reader, supply = self.array.reader(present, self.view.selection, self._plan.elements.order)
         source = ElementBytes(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
         return MapHandle(self._plan, self.version, source)
 
-    def present(self) -> ArrayVersion:
+    def check_version(self) -> ArrayVersion:
         """Return the version of the array that the file shows; Stale if it, or what describes it, has changed."""
         bare = FILE_TYPES[self.suffix].bare  # such a file shows nothing of what is around the array
         return self.array.current(self._array_version) if bare else self.array.check(self._array_version)
@@ -163,7 +163,7 @@ class ArrayFile(File):
         """
         before_waiting()
         array, limit, cache = self.array, self.array.shared.generated_limit, self.array.chunks.cache
-        present, itemsize = self.present(), self.view.metadata.dtype.itemsize
+        present, itemsize = self.check_version(), self.view.metadata.dtype.itemsize
         selection = self.view.selection if plan.sample is None else plan.sample
         labels = array.labels(self.view, plan.labelled)
         digest = _digest(labels)

@@ -128,7 +128,7 @@ class Shared:
             self._recent.append(open_array)
             return open_array
 
-    def present(self, array: OpenArray) -> OpenArray:
+    def find_newest(self, array: OpenArray) -> OpenArray:
         """Return the array that was opened last at the path of `array`: itself, unless its metadata has changed."""
         with self._lock:
             return self._known.get(array.names, array)
@@ -229,7 +229,7 @@ class OpenArray:
 
     def settle(self) -> None:
         """Find out the present version of the array that is at this path by now (`tree.Node.settle`)."""
-        self.shared.present(self).settled()
+        self.shared.find_newest(self).settled()
 
     @cached_property
     def meaning(self) -> Meaning:

@@ -55,7 +55,7 @@ class PlaneSpace(Numbering, Space):
         return len(self._dimensions)
 
     @cached_property
-    def listed(self) -> str | None:
+    def listed_suffix(self) -> str | None:
         """The suffix of the planes in a listing; None when no listed type can hold them."""
         fits = reasons(self.array.view(self.selection((0,) * self.depth)))
         return next((suffix for suffix in _LISTED_TYPES if fits[suffix] is None), None)
@@ -123,7 +123,7 @@ class SlicesDirectory(Directory):
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the members. Sizes and times are those of the first plane, because all planes have the same."""
-        space, suffix = self.space, "" if self._deeper else self.space.listed
+        space, suffix = self.space, "" if self._deeper else self.space.listed_suffix
         if not self.extent or suffix is None:
             return
         attrs, first, step, ending = self.attrs(), (*self._at, 0), 1, ""
@@ -160,23 +160,23 @@ class PlaneFile(File):
         return self._space, self._space.position((*self._at, _SUFFIXES.index(self._suffix)))
 
     def attrs(self) -> Attrs:
-        return self._found().attrs()
+        return self._find_file().attrs()
 
     def measure(self) -> Attrs:
-        return self._found().measure()
+        return self._find_file().measure()
 
     def open(self) -> Handle:
         """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
-        return self._found().open()
+        return self._find_file().open()
 
     @property
     def size_seconds(self) -> float:
-        return self._found().size_seconds
+        return self._find_file().size_seconds
 
     def settle(self) -> None:
         self._space.array.settle()
 
-    def _found(self) -> ArrayFile:
+    def _find_file(self) -> ArrayFile:
         """The file; NotFound when its type cannot hold the plane."""
         if self._file is None:
             space = self._space

@@ -102,7 +102,7 @@ def _reasons(key: _Alike) -> Mapping[str, str | None]:
     return {suffix: one.refusal(key.view) for suffix, one in FILE_TYPES.items()}
 
 
-def listed(view: View, wanted: Sequence[str]) -> list[str]:
+def list_suffixes(view: View, wanted: Sequence[str]) -> list[str]:
     """Suffixes of the files that a listing shows for `--files wanted`, those that can hold the array."""
     fits = reasons(view)
     suffixes: list[str] = []

@@ -20,18 +20,18 @@ _ENOUGH = 64
 """Most levels of an image. This is more than enough, because each level halves the one before."""
 
 
-def images(meaning: GroupMeaning, opened: Callable[[Path], A]) -> list[list[A]]:
+def images(meaning: GroupMeaning, open_array: Callable[[Path], A]) -> list[list[A]]:
     """The levels of each image of a group, the first level first; empty if the group is no pyramid.
 
-    `opened` opens the array at a path below the group; NotFound if there is none.
+    `open_array` opens the array at a path below the group; NotFound if there is none.
     """
     if meaning.images:
-        return [[opened(path) for path in paths] for paths in meaning.images]
+        return [[open_array(path) for path in paths] for paths in meaning.images]
     for prefix, rest in (("s", ()), ("", ("cells",))):  # N5, and BigDataViewer's HDF5
         levels: list[A] = []
         try:
             for number in count():
-                levels.append(opened((f"{prefix}{number}", *rest)))
+                levels.append(open_array((f"{prefix}{number}", *rest)))
         except NotFound:
             pass
         if len(levels) > 1:

@@ -31,7 +31,7 @@ def group_preview(shown: OpenGroup) -> ArrayFile:
     levels = names_of_levels(shown.group)
     if not levels:
         raise NotFound(f"{shown.path_of(PICTURE.suffix)}: the group is no image of several levels")
-    first = shown.opened(levels[0], shown.member_array(levels[0]))
+    first = shown.open_array(levels[0], shown.member_array(levels[0]))
     return ArrayFile(_chosen(shown, levels, first), PICTURE.suffix, None, shown.called)
 
 
@@ -42,7 +42,7 @@ def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
     look = shown.look()
     for name in names[1:]:
         try:
-            level = shown.opened(name, shown.member_array(name), look)
+            level = shown.open_array(name, shown.member_array(name), look)
         except NotFound:
             continue
         if not _is_level(level.view(), finest.view()):

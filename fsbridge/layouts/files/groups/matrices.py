@@ -52,7 +52,7 @@ class MatrixFile(File):
     def __init__(self, shown: OpenGroup) -> None:
         self._shown = shown
         self._meaning, self._shape = _sparse(shown)
-        elements, numbers, ends = (shown.opened(part, shown.member_array(part)) for part in self._meaning.parts)
+        elements, numbers, ends = (shown.open_array(part, shown.member_array(part)) for part in self._meaning.parts)
         self._arrays = (elements, numbers, ends)
         place, dtype = shown.path.member, elements.metadata.dtype.numpy
         kinds = [array.metadata.dtype.numpy for array in (numbers, ends)]

@@ -44,7 +44,7 @@ class SourceTree(Shared):
         """Return the target of a link in the group at `names`; None if it cannot be opened."""
         assert self.root is not None
         try:
-            return follow(self.root.member.present(), names, link.target).node
+            return follow(self.root.member.refresh_node(), names, link.target).node
         except FsbridgeError:
             return None
 
@@ -87,7 +87,7 @@ class OpenGroup(GroupDirectory):
         """Return the object of the class `kind` that all groups of the mount share."""
         return self._tree.part(kind)
 
-    def opened(self, name: str, array: Array, look: Look | None = None) -> OpenArray:
+    def open_array(self, name: str, array: Array, look: Look | None = None) -> OpenArray:
         """Open an array of the group. `look`: the look of the present question around the group, if there was one."""
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
@@ -99,7 +99,7 @@ class OpenGroup(GroupDirectory):
         array = self.member_array(name)
         if array.version != version:
             raise Stale(f"{name!r} has changed since the group's file was made")
-        return self.opened(name, array)
+        return self.open_array(name, array)
 
     def resolved(self, link: Link) -> Group | Array | None:
         """Return the target of a link in this group; None if it cannot be opened."""
@@ -112,7 +112,7 @@ class OpenGroup(GroupDirectory):
             array = here.member_array(path[-1])
         except NotFound:  # with a text that is the same however the store was asked, because descriptions contain it
             raise NotFound(f"there is no array {'/'.join(('', *self.path.member.names, *path))}") from None
-        return here.opened(path[-1], array)
+        return here.open_array(path[-1], array)
 
     @property
     def root(self) -> OpenGroup:
@@ -160,7 +160,7 @@ class OpenGroup(GroupDirectory):
         """Return the description of an array as it is now; None if the array is gone."""
         node = child_or_none(self.group, name)
         array = None if node is None or isinstance(node, Link) else as_array(node)
-        return None if array is None else self._description(self.opened(name, array), name)
+        return None if array is None else self._description(self.open_array(name, array), name)
 
     def _description(self, opened: OpenArray, name: str) -> DescriptionFile:
         return DescriptionFile(opened, self.neighbours().collisions(opened.name), partial(self._again, name))

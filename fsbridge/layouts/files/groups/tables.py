@@ -204,7 +204,7 @@ def _along_one_dimension(directory: OpenGroup) -> list[str]:
         rank = 0 if array is None else len(array.metadata.shape)
         if array is None or not (rank == 1 or (rank == 2 and array.metadata.dtype.numpy == np.dtype("S1"))):
             continue
-        opened = directory.opened(child.name, array, look)
+        opened = directory.open_array(child.name, array, look)
         if rank == 1 or opened.meaning.values.characters:
             axis = opened.axes[0].name
             by_dimension.setdefault((axis, array.metadata.shape[0]), []).append(child.name)
@@ -246,12 +246,12 @@ def _column(directory: OpenGroup, name: str, look: Look, listed: Sequence[str]) 
     array = as_array(node)
     if array is None:
         return _encoded(here, last, name, cast(Group, node), place)
-    opened = here.opened(last, array, look)
+    opened = here.open_array(last, array, look)
     index = None if index_name(name) in listed else _child(here.group, index_name(last))
     ends = None if index is None or isinstance(index, Link) else as_array(index)
     words = _words(here, opened, place)
     if ends is not None:
-        return _ragged(name, opened, here.opened(index_name(last), ends, look), words, here.group, place)
+        return _ragged(name, opened, here.open_array(index_name(last), ends, look), words, here.group, place)
     _fits(array, place, 2)
     if len(array.metadata.shape) == 2 and _is_compound(array):
         raise NotFound(f"{place}: each row of the column has several compounds; read it by itself")
@@ -342,7 +342,7 @@ def _encoded(directory: OpenGroup, member: str, name: str, group: Group, place: 
     encoded = read_group(group.attributes()).encoded
     if encoded is None:
         raise NotFound(f"{place}: the group is no column of a known encoding")
-    arrays = tuple([below.opened(part, below.member_array(part)) for part in encoded.parts])
+    arrays = tuple([below.open_array(part, below.member_array(part)) for part in encoded.parts])
     for array in arrays:
         _fits(array.array, place, 1)
 

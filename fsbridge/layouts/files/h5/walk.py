@@ -220,7 +220,7 @@ class Walk:
             return
         array = as_array(node)
         if array is not None:
-            opened = group.opened(name, array, self._looks[group])
+            opened = group.open_array(name, array, self._looks[group])
             self.array(opened, opened.view(name=path.rpartition("/")[2]), path, partial(_opened, group, name, array.version))
             return
         if depth <= 0:

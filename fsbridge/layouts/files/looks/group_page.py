@@ -119,7 +119,7 @@ def _row(
         node = resolved
     array = as_array(node)
     if array is not None:
-        opened = shown.opened(child.name, array, look)
+        opened = shown.open_array(child.name, array, look)
         return array_row(child.name, opened.view(), neighbours, values.of(opened), remark)
     member = cast(Group, node)
     if member.is_plain():

@@ -111,7 +111,7 @@ def page(content: WebPage) -> bytes:
 
 
 def _parts(content: WebPage) -> Iterator[str]:
-    title = shown(content.title)
+    title = escape_text(content.title)
     yield (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
@@ -121,21 +121,21 @@ def _parts(content: WebPage) -> Iterator[str]:
     )
     if content.above:
         links = [
-            f'<a href="{"../" * (len(content.above) - number)}index.html">{shown(name)}</a>'
+            f'<a href="{"../" * (len(content.above) - number)}index.html">{escape_text(name)}</a>'
             for number, name in enumerate(content.above)
         ]
         yield f"<nav>{' / '.join(links)} /</nav>\n"
     arrays, groups = (sum(row.kind == kind for row in content.rows) for kind in ("array", "group"))
-    yield f'<h1>{title}</h1>\n<p class="facts">{shown(content.format)} · {_counts(arrays, groups)}'
-    yield f" · {shown(content.store)}</p>\n" if content.store else "</p>\n"
+    yield f'<h1>{title}</h1>\n<p class="facts">{escape_text(content.format)} · {_counts(arrays, groups)}'
+    yield f" · {escape_text(content.store)}</p>\n" if content.store else "</p>\n"
     if content.files:
-        named = " · ".join(f'<a href="{href}">{shown(name)}</a>' for name, href in content.files)
+        named = " · ".join(f'<a href="{href}">{escape_text(name)}</a>' for name, href in content.files)
         yield f"<p>All of it: {named}</p>\n"
     if content.picture is not None:
         yield f'<p><a href="{content.picture}"><img class="all" loading="lazy" alt="" src="{content.picture}"></a></p>\n'
     yield from _attributes(content.attributes)
     if content.damage is not None:
-        yield f"<p>The attributes cannot be read: {shown(content.damage)}</p>\n"
+        yield f"<p>The attributes cannot be read: {escape_text(content.damage)}</p>\n"
     if content.rows:
         heads = "".join(f"<th>{head}</th>" for head in ("", "Name", "Shape", "Axes", "Type", "Chunks", "Size"))
         yield f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n" if arrays else "<table>\n<tbody>\n"
@@ -156,7 +156,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def shown(text: str, longest: int = _LONGEST_TEXT) -> str:
+def escape_text(text: str, longest: int = _LONGEST_TEXT) -> str:
     """Return text from a store as HTML. Unprintable characters are written as escapes, so that none can reverse the line."""
     cut = text if len(text) <= longest else text[:longest] + "…"
     return f"<bdi>{escape(printable(cut))}</bdi>" if not cut.isascii() else escape(printable(cut))
@@ -201,14 +201,14 @@ def _lines(text: str) -> str:
 
 def row_html(row: MemberRow) -> str:
     """Return the row of the table."""
-    name, href = shown(row.name), "" if row.path is None else link(row.path)
+    name, href = escape_text(row.name), "" if row.path is None else link(row.path)
     if row.kind == "group" and href:
         name = f'<a class="main" href="{href}/index.html">{name}/</a>'
     elif row.kind == "directory":
         name = f'<a class="main" href="{href}/">{name}/</a>'
     elif "json" in row.suffixes:
         name = f'<a class="main" href="{href}.json">{name}</a>'
-    beside = "".join(f"<br><small>{shown(text)}</small>" for text in (_described(row.view), row.remark) if text)
+    beside = "".join(f"<br><small>{escape_text(text)}</small>" for text in (_described(row.view), row.remark) if text)
     beside += _files(href, row)
     cells = f'<td class="look">{_look(href, row)}</td><td class="name">{name}{beside}</td>'
     if row.view is None:
@@ -225,9 +225,9 @@ def row_html(row: MemberRow) -> str:
     }
     for name, text in facts.items():
         kept = " number" if name in ("Shape", "Size") and len(text) < _UNBROKEN else ""
-        cells += f'<td class="fact{kept}" data-is="{name}">{shown(text)}</td>'
+        cells += f'<td class="fact{kept}" data-is="{name}">{escape_text(text)}</td>'
         if name == "Shape":
-            lines = [f'<span class="axis">{shown(line)}</span>' for line in axes_lines(view)]
+            lines = [f'<span class="axis">{escape_text(line)}</span>' for line in axes_lines(view)]
             cells += f'<td class="fact" data-is="Axes">{" ".join(lines)}</td>'
     return f"<tr>{cells}</tr>\n"
 
@@ -235,7 +235,7 @@ def row_html(row: MemberRow) -> str:
 def _look(href: str, row: MemberRow) -> str:
     """Return the first cell of a row: a value, or a picture with a link to it."""
     if row.value is not None:
-        return f'<span class="value">{shown(row.value, _LONGEST_VALUE)}</span>'
+        return f'<span class="value">{escape_text(row.value, _LONGEST_VALUE)}</span>'
     if row.preview is None:
         return ""
     kind, part = (' class="curve"', f"#{SMALL}") if row.preview.endswith("svg") else ("", "")

@@ -138,7 +138,7 @@ class PlatePicture(File):
     def _made(self) -> Buffer:
         """Return the file, which is kept in the cache as long as no well changes."""
         before_waiting()
-        present = {well: preview.present() for well, preview in self._wells.items()}
+        present = {well: preview.check_version() for well, preview in self._wells.items()}
         some = next(iter(self._wells.values()), None)
         if some is None:
             return self._drawn(present)

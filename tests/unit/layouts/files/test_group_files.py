@@ -83,7 +83,7 @@ def test_a_listing_shows_what_is_named_as_listed_and_all_others_open(store: Path
 
 
 def zarr_group(root: PathDirectory, name: str) -> object:
-    node = root.member.present()
+    node = root.member.refresh_node()
     return cast(Group, node).child(name) if name else node
 
 
