@@ -81,7 +81,7 @@ class ChunkCache:
         """The chunk if it is decoded. Never waits for a decoding."""
         with self._lock:
             view = self._entries.get(key)
-            return None if view is None else self._found(key, view)
+            return None if view is None else self._note_hit(key, view)
 
     def get(
         self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0, patient: bool = True
@@ -178,7 +178,7 @@ class ChunkCache:
                 view = self._entries.get(key)
                 if view is not None:
                     self._consumed.pop(key, None)
-                    return self._found(key, view)
+                    return self._note_hit(key, view)
                 self._misses += 1
                 other = self._loads.get(key)
                 if other is None or not other.under_way.locked():
@@ -217,7 +217,7 @@ class ChunkCache:
             if running.view is not None:
                 self._decoded += len(running.view)
 
-    def _found(self, key: Hashable, view: memoryview) -> memoryview:
+    def _note_hit(self, key: Hashable, view: memoryview) -> memoryview:
         """Note that a cached chunk was read (the lock is held)."""
         self._entries.move_to_end(key)
         self._hits += 1

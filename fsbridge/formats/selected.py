@@ -260,7 +260,7 @@ class SelectedGroup(Group):
         members = self.group.listing(lambda file: self.takes(file.name) and others(file))
         children = (child for child in members if self.takes(child.name) is not False)
         if self.whole:
-            yield from map(self._listed, children)
+            yield from map(self._list_member, children)
             return
         while batch := list(islice(children, OPENED_AHEAD)):
             if self.choice.remote:
@@ -268,7 +268,7 @@ class SelectedGroup(Group):
                 shown = each(self._is_here, batch, OPENED_AT_ONCE)
             else:
                 shown = list(map(self._is_here, batch))
-            yield from (self._listed(child) for child, here in zip(batch, shown, strict=True) if here)
+            yield from (self._list_member(child) for child, here in zip(batch, shown, strict=True) if here)
 
     def child(self, name: str) -> Node:
         takes = self.takes(name)
@@ -313,7 +313,7 @@ class SelectedGroup(Group):
         except (FsbridgeError, OSError):
             return True
 
-    def _listed(self, child: Child) -> Child:
+    def _list_member(self, child: Child) -> Child:
         """Return a member for a listing. A refused link is listed as a plain member, which then cannot be opened."""
         if child.link is None:
             return child

@@ -218,9 +218,9 @@ class ChunkDirectory(Directory):
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the stored chunks, or the directories that lead to some. Sizes come from the metadata alone."""
         for batch in self.of.scan(self.prefix):
-            yield from self._shown(batch)
+            yield from self._list_batch(batch)
 
-    def _shown(self, batch: Pairs) -> Iterator[Sequence[Entry]]:
+    def _list_batch(self, batch: Pairs) -> Iterator[Sequence[Entry]]:
         of, prefix = self.of, self.prefix
         base = of.position((*prefix, 0))
         if len(prefix) + 1 < of.rank:

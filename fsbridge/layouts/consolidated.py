@@ -49,7 +49,7 @@ class Hierarchy:
         for child, opener in openers(group, group.children(), member.context.config.is_remote):
             name = os.fsdecode(file_name(child.name, layout.documents))
             try:
-                destination, followed = _opened(member, child.name, opener(), links)
+                destination, followed = _resolve(member, child.name, opener(), links)
                 array = None if destination is None else as_array(destination.refresh_node())
             except FsbridgeError as error:
                 raise type(error)(f"{prefix}{name} is missing in {self.document}: {error}") from None
@@ -57,7 +57,7 @@ class Hierarchy:
                 yield from self.documents(PathDirectory(layout, destination), f"{prefix}{name}/", followed)
 
 
-def _opened(member: SourceMember, name: str, node: Node, links: int) -> tuple[SourceMember | None, int]:
+def _resolve(member: SourceMember, name: str, node: Node, links: int) -> tuple[SourceMember | None, int]:
     """Return a member of a group (None for a link that leads nowhere), and the number of links followed to it.
 
     `links`: how many led to the group.

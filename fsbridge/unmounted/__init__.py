@@ -307,7 +307,7 @@ def members(directory: Directory) -> Iterator[Listed]:
     contents = directory.refresh()
     for batch in contents.entries():
         for entry in batch:
-            yield Listed(decode(entry.name), entry.attrs, partial(_opened, directory, contents.space, entry))
+            yield Listed(decode(entry.name), entry.attrs, partial(_open_entry, directory, contents.space, entry))
 
 
 def _below(
@@ -340,7 +340,7 @@ def _below(
                 return
 
 
-def _opened(directory: Directory, space: Space | None, entry: Entry) -> AnyNode:
+def _open_entry(directory: Directory, space: Space | None, entry: Entry) -> AnyNode:
     if entry.node is None or (isinstance(entry.node, int) and space is None):
         return directory.lookup(entry.name)
     return (

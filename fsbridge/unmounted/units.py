@@ -86,7 +86,7 @@ def _below(path: str, node: Group | Array, depth: int, linked: Callable[[str, Li
     try:
         if depth < 0:
             raise TooDeep("too many nested groups")
-        children = sorted(group.listing(others.append), key=_shown)
+        children = sorted(group.listing(others.append), key=_encode_name)
     except (FsbridgeError, OSError) as error:
         problem = error
     yield OrderedMember(path, group, None, sorted(others))
@@ -114,7 +114,7 @@ def shown_path(path: str, name: str) -> str:
         return f"{path.rstrip('/')}/{name!a}"
 
 
-def _shown(child: Child) -> bytes:
+def _encode_name(child: Child) -> bytes:
     """Return the key that sorts members: the file name, if the member can have one."""
     try:
         return escape(child.name)

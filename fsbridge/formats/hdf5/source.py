@@ -129,7 +129,7 @@ class HDF5Group(Group):
             page = pages.page(self.file, self.path, start)
             lineage = self._lineage(page.address)
             for member in page.members.values():
-                child = self._listed(member, page.stat, lineage)
+                child = self._list_member(member, page.stat, lineage)
                 if child is not None:
                     yield child
             start = page.following
@@ -193,13 +193,13 @@ class HDF5Group(Group):
             address = pages.address(self.file, self.path)
         return (*self._ancestors, Ancestor(self.file.path, address))
 
-    def _listed(self, member: HDF5Member, stat: Stat, lineage: tuple[Ancestor, ...]) -> Child | None:
+    def _list_member(self, member: HDF5Member, stat: Stat, lineage: tuple[Ancestor, ...]) -> Child | None:
         mtime_ns = stat.mtime_ns
         if member.kind == "soft":
             link = self._soft_link(member.name, str(member.target))
             return None if link is None else Child(member.name, mtime_ns, link.target)
         if member.kind == "external":
-            return self._listed_external(member, mtime_ns, lineage)
+            return self._list_external(member, mtime_ns, lineage)
         if member.kind == "user-defined":
             self.file.remark(f"{'/'.join((*self.path, member.name))}: user-defined link is not followed")
         if member.address is None or member.kind in HIDDEN:
@@ -207,7 +207,7 @@ class HDF5Group(Group):
         up = _up(lineage, Ancestor(self.file.path, member.address))
         return Child(member.name, mtime_ns, up)
 
-    def _listed_external(self, member: HDF5Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child:
+    def _list_external(self, member: HDF5Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child:
         """List an external link, even if it may not be followed or leads nowhere (P3). Its look-up reports why.
 
         Only a link to a file on the way here, which may lead back to an ancestor, is followed for a listing.

@@ -47,15 +47,15 @@ class WholeFile:
 
     def settled(self) -> bool:
         """True if any later change of the file shows; Stale if it has changed."""
-        return self._present().stat.settled
+        return self._find_version().stat.settled
 
     def read(self, start: int, length: int) -> bytes | memoryview:
-        return self._present().read(start, length)
+        return self._find_version().read(start, length)
 
     def fetch(self, start: int, length: int) -> None:
-        self._present().fetch(start, length)
+        self._find_version().fetch(start, length)
 
-    def _present(self) -> DataVersion:
+    def _find_version(self) -> DataVersion:
         return self.file.version(self.stat.version)
 
 

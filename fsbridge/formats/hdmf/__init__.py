@@ -115,11 +115,11 @@ class HdmfGroup(KeyedGroup):
             yield child
         mtime_ns = self.mtime_ns if missing else 0
         for name, entry in missing.items():
-            listed = self._listed(name, entry, mtime_ns)
+            listed = self._list_link(name, entry, mtime_ns)
             if listed is not None:
                 yield listed
 
-    def _listed(self, name: str, entry: LinkRecord, mtime_ns: int) -> Child | None:
+    def _list_link(self, name: str, entry: LinkRecord, mtime_ns: int) -> Child | None:
         """Return a link for a listing, in whatever way it is shown; None if it leads nowhere or is not followed."""
         try:
             target = self._symlink(entry)

@@ -34,7 +34,7 @@ def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, D
     """
     if stored.fields is None:
         return replace(dtypes.STRING, native=native), PickledPaths(items)
-    shown = _shown(stored)
+    shown = _replace_references(stored)
     references = tuple(field.hasobject for field, *_ in stored.fields.values())
     return dtypes.data_type(shown, native), PickledStructs(items, shown, references)
 
@@ -44,7 +44,7 @@ def json_references(native: str, json2: Decoder) -> tuple[DataType, Decoder]:
     return replace(dtypes.STRING, native=native), JSONPaths(json2)
 
 
-def _shown(stored: np.dtype[Any]) -> np.dtype[Any]:
+def _replace_references(stored: np.dtype[Any]) -> np.dtype[Any]:
     """Return the struct with text in place of references, little-endian."""
     described: list[tuple[str, Any]] = []
     for name in stored.names or ():

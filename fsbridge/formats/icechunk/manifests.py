@@ -229,11 +229,11 @@ class VirtualObjects:
         """
         name, make, key = self._place(chunk.location)
         if name in self._stores or (is_url(name) and not name.startswith("http")):
-            self._opened(name, make).fetch(key, (chunk.start + first, length))
+            self._open_once(name, make).fetch(key, (chunk.start + first, length))
 
     def _find(self, location: str) -> tuple[Store, Key]:
         name, make, key = self._place(location)
-        return self._opened(name, make), key
+        return self._open_once(name, make), key
 
     def _place(self, location: str) -> _Place:
         if location.startswith(CONTAINER):
@@ -263,7 +263,7 @@ class VirtualObjects:
                 return allowed.text, partial(self._reached, allowed), Key.parse(inside)
         raise _refused(place.text, place.parent.text)
 
-    def _opened(self, name: str, make: Callable[[], Store]) -> Store:
+    def _open_once(self, name: str, make: Callable[[], Store]) -> Store:
         with self._lock:
             known = self._stores.get(name)
         if known is not None:

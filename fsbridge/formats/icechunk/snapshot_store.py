@@ -98,7 +98,7 @@ class SnapshotStore(Store):
                 self._check_encoding(node, key)
             check_limit(self, key, len(node.document), limit)
             return node.document, self._document_stat(snapshot, node)
-        chunk = self._found(snapshot, key)
+        chunk = self._find_chunk(snapshot, key)
         check_limit(self, key, chunk.length, limit)
         return self._bytes(snapshot, key, chunk, 0, chunk.length)
 
@@ -110,7 +110,7 @@ class SnapshotStore(Store):
             first = start if start >= 0 else stat.size + start
             check_range(self, key, first, length, stat.size)
             return node.document[first : first + length], stat
-        chunk = self._found(snapshot, key)
+        chunk = self._find_chunk(snapshot, key)
         first = start if start >= 0 else chunk.length + start
         check_range(self, key, first, length, chunk.length)
         return self._bytes(snapshot, key, chunk, first, length)
@@ -236,7 +236,7 @@ class SnapshotStore(Store):
         except FsbridgeError as error:
             raise error.at(self.describe(key)) from None
 
-    def _found(self, snapshot: Snapshot, key: Key) -> Chunk:
+    def _find_chunk(self, snapshot: Snapshot, key: Key) -> Chunk:
         below = self._below(snapshot, key)
         if len(below.prefix) < self._rank(snapshot, below):
             raise IsADirectory(self.describe(key))

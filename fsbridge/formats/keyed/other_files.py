@@ -83,10 +83,10 @@ def other_files(store: Store, directory: Key, names: Iterable[str]) -> Iterator[
     """Yield the files among members with names of other files, in batches."""
     names = iter(names)
     while batch := list(islice(names, BATCH_NAMES)):
-        yield [file for name in batch if (file := _listed(store, directory, name)) is not None]
+        yield [file for name in batch if (file := _list_file(store, directory, name)) is not None]
 
 
-def _listed(store: Store, directory: Key, name: str) -> OtherFile | None:
+def _list_file(store: Store, directory: Key, name: str) -> OtherFile | None:
     try:
         stat = store.stat(directory / name)
     except NotFound:

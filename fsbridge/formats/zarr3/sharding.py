@@ -179,7 +179,7 @@ class ShardedChunks(Chunks):
             return self._files.find_prefix(above if len(above) < len(self._counts) else ())
         corner = (*above, *(0,) * (len(self._counts) - len(above)))  # this shard usually exists, and then nothing is listed
         for shard in itertools.chain((corner,), self._shards.shards_below(above)):
-            if self._present(shard, prefix).any():
+            if self._find_present(shard, prefix).any():
                 return self._files.find_prefix(above)
         raise NotFound(f"chunk {list(prefix)}: nothing stored")
 
@@ -206,7 +206,7 @@ class ShardedChunks(Chunks):
         for shard, mtime in shards:
             rows: npt.NDArray[np.bool_] | None = None
             for below in self._shards.shards_below((*above, shard)):
-                present = self._present(below, prefix)
+                present = self._find_present(below, prefix)
                 rows = present if rows is None else rows | present
                 if rows.all():
                     break
@@ -284,7 +284,7 @@ class ShardedChunks(Chunks):
                     raise
         raise AssertionError("unreachable")
 
-    def _present(self, shard: Index, prefix: Index) -> npt.NDArray[np.bool_]:
+    def _find_present(self, shard: Index, prefix: Index) -> npt.NDArray[np.bool_]:
         """Return which next coordinates below `prefix` have inner chunks in one shard, see `Shards.rows`."""
         return self._shards.rows(shard, self._grid.split(prefix)[1], self._grid.room(shard))
 

@@ -126,7 +126,7 @@ def projection_of_mapping(mapping: Attributes) -> Projection | None:
         for name in ("latitude_of_projection_origin", wanted.longitude, "false_easting", "false_northing")
     )
     scale = finite(single(mapping.get(wanted.scale)))
-    parallels = [finite(one) for one in _listed(mapping, "standard_parallel")]
+    parallels = [finite(one) for one in _make_list(mapping, "standard_parallel")]
     known = [one for one in parallels if one is not None and abs(one) <= 90]
     if latitude is None or longitude is None or easting is None or northing is None:
         return None
@@ -153,11 +153,11 @@ def _is_moved(mapping: Attributes) -> bool:
         names += _DATUM.findall(str(mapping.get(name)))
     if any(not isinstance(name, str) or _USUAL_DATUM.match(name) is None for name in names):
         return True
-    shifted = any(number for name in _SHIFTS for number in _listed(mapping, name))
+    shifted = any(number for name in _SHIFTS for number in _make_list(mapping, name))
     return shifted or mapping.get("prime_meridian_name", "Greenwich") != "Greenwich"
 
 
-def _listed(mapping: Attributes, name: str) -> Sequence[JSON]:
+def _make_list(mapping: Attributes, name: str) -> Sequence[JSON]:
     written = mapping.get(name, [])
     return written if isinstance(written, list) else [written]
 

@@ -243,7 +243,7 @@ class LocalStore(Store):
                     times.append(_UNKNOWN.mtime_ns)
                     continue
                 if stat_module.S_ISLNK(status.st_mode):
-                    shown = self._shown(key / name, status, refused)
+                    shown = self._stat_link(key / name, status, refused)
                     times.append(None if shown is None else shown.mtime_ns)
                 else:
                     times.append(status.st_mtime_ns)
@@ -254,7 +254,7 @@ class LocalStore(Store):
             _warn(refused)
         return times
 
-    def _shown(self, key: Key, status: os.stat_result, refused: _Refused) -> Stat | None:
+    def _stat_link(self, key: Key, status: os.stat_result, refused: _Refused) -> Stat | None:
         """Return the stat that a link is listed with; None if it leads to a FIFO, socket or device."""
         try:
             return self.stat(key)

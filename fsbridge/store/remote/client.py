@@ -222,7 +222,7 @@ class Client:
     def level(self, prefix: str) -> tuple[list[str], list[Object]]:
         """Names of the prefixes, and the objects, directly below `prefix`; both empty when there is nothing."""
         try:
-            result = self._listed(prefix, lambda: self._level(prefix))
+            result = self._list(prefix, lambda: self._level(prefix))
         except OddKey:
             pages = list(self._odd.pages(prefix, None, True, LEVEL_SECONDS))
             return [name for page, _ in pages for name in page], [
@@ -303,7 +303,7 @@ class Client:
             return
         raise Unreachable(f"{self.place(prefix)}: the server lists nothing, but answers as if every name existed")
 
-    def _listed(self, prefix: str, call: Any) -> Any:
+    def _list(self, prefix: str, call: Any) -> Any:
         asking.before_waiting()
         for attempt in range(LIST_ATTEMPTS):
             with self._slots:

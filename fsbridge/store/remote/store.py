@@ -133,10 +133,10 @@ class ObjectStore(Store):
             return self._objects.known_stat(key, known)
         known = self._answers.last(key)
         if read is not None or (known is not None and known.stat is not None):
-            return self._prefetched_stats.once(key, lambda: self._look(key, read), lambda: self._found(key))
+            return self._prefetched_stats.once(key, lambda: self._look(key, read), lambda: self._find_remembered(key))
         return self._stat_anything(key)
 
-    def _found(self, key: Key) -> Stat | None:
+    def _find_remembered(self, key: Key) -> Stat | None:
         known = self._answers.fresh(key)
         return None if known is None else known.stat
 

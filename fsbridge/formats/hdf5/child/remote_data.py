@@ -74,15 +74,15 @@ class Others(Generic[F]):
 
     def place(self, name: str) -> str:
         """Return the URL of a file."""
-        return self._found(name).place
+        return self._find(name).place
 
     def blocks(self, name: str) -> BlockFile | None:
         """Return what reads a file, or None if there is no such file."""
-        return self._found(name).blocks
+        return self._find(name).blocks
 
     def open_other(self, name: str) -> F | None:
         """Return a file opened by HDF5, or None if there is no such file."""
-        other = self._found(name)
+        other = self._find(name)
         if other.blocks is None:
             return None
         file = self._opened.get(other)
@@ -94,7 +94,7 @@ class Others(Generic[F]):
         self._opened.move_to_end(other)
         return file
 
-    def _found(self, name: str) -> _Other:
+    def _find(self, name: str) -> _Other:
         self.look([name])
         return self._looked[name]
 

@@ -72,7 +72,11 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
         "axes": [_axis(axis) for axis in view.axes],
-        **({} if view.affine is None else {"affine": {name: _listed(part) for name, part in view.affine._asdict().items()}}),
+        **(
+            {}
+            if view.affine is None
+            else {"affine": {name: _make_lists(part) for name, part in view.affine._asdict().items()}}
+        ),
         "fill_value": None if metadata.fill is None is metadata.fill_spelling else spelled_fill(metadata),
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
@@ -104,7 +108,7 @@ def spelled(dtype: np.dtype[Any] | None) -> JSON:
     """Return the dtype as numpy spells it: `<u2`, or a list of fields; None if numpy has no such type."""
     if dtype is None:
         return None
-    return _listed(_described(dtype))
+    return _make_lists(_described(dtype))
 
 
 def _described(dtype: np.dtype[Any]) -> Any:
@@ -120,10 +124,10 @@ def _described(dtype: np.dtype[Any]) -> Any:
     return {"names": [*dtype.names], "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize}
 
 
-def _listed(value: Any) -> JSON:
+def _make_lists(value: Any) -> JSON:
     if isinstance(value, Mapping):
-        return {name: _listed(item) for name, item in value.items()}
-    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: _make_lists(item) for name, item in value.items()}
+    return [_make_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _axis(axis: Axis) -> JSON:

@@ -112,7 +112,7 @@ def _sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
 def _own_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
     view, shared = array.view(), array.shared.sizes
     alike = _alike(view)
-    sizes = shared.get(alike) or shared.put(alike, _measured(view, alike, wanted))
+    sizes = shared.get(alike) or shared.put(alike, _measure(view, alike, wanted))
     return sizes._replace(described=size_with_attributes(view, sizes.described))
 
 
@@ -130,6 +130,6 @@ def _alike(view: View) -> Hashable:
     return len(name) if is_plain(name) else name, view.x_first, of_type, of_array, written
 
 
-def _measured(view: View, alike: Hashable, wanted: Sequence[str]) -> Sizes:
+def _measure(view: View, alike: Hashable, wanted: Sequence[str]) -> Sizes:
     files = [(suffix, None if suffix in _MADE else planned(view, suffix).size) for suffix in list_suffixes(view, wanted)]
     return Sizes(alike, size_without_attributes(view), files)

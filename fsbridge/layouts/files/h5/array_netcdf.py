@@ -51,11 +51,11 @@ def _written(walk: Walk, array: OpenArray, view: View) -> Walked:
     with walk:
         walk.owner("", beside.attributes())
         others = list(beside.arrays())
-        walk.array(array, view, f"/{array.name}", partial(_opened, array, view), beside.changed(array))
+        walk.array(array, view, f"/{array.name}", partial(_open, array, view), beside.changed(array))
         for name, other in others:
             part = other.view(beside.selection(other))
             try:
-                walk.array(other, part, f"/{name}", partial(_opened, other, part), beside.changed(other))
+                walk.array(other, part, f"/{name}", partial(_open, other, part), beside.changed(other))
             except PASSING:
                 raise
             except FsbridgeError as error:
@@ -65,7 +65,7 @@ def _written(walk: Walk, array: OpenArray, view: View) -> Walked:
         return walk.finished(beside.left_out, beside.seen)
 
 
-def _opened(array: OpenArray, view: View) -> Opened:
+def _open(array: OpenArray, view: View) -> Opened:
     return Opened(array, view, array.settled())
 
 

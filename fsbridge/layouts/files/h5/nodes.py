@@ -194,9 +194,9 @@ class H5Group(File):
         walked = self.walked
         if not self.current():
             raise Stale("the group has changed since its file was made")
-        return H5Handle(walked.twin, self.version, self._opened, lambda part: self._read.get(part.start))
+        return H5Handle(walked.twin, self.version, self._open_part, lambda part: self._read.get(part.start))
 
-    def _opened(self, part: Part) -> Opened:
+    def _open_part(self, part: Part) -> Opened:
         """Open the array of a part. All readers of this file get the same version, because they share the kernel's pages."""
         while True:
             with self._lock:

@@ -221,7 +221,7 @@ class Walk:
         array = as_array(node)
         if array is not None:
             opened = group.open_array(name, array, self._looks[group])
-            self.array(opened, opened.view(name=path.rpartition("/")[2]), path, partial(_opened, group, name, array.version))
+            self.array(opened, opened.view(name=path.rpartition("/")[2]), path, partial(_reopen, group, name, array.version))
             return
         if depth <= 0:
             raise TooLarge("the group is nested too deeply")
@@ -268,7 +268,7 @@ class Walk:
         return list(spec.items_of(view, items))
 
 
-def _opened(group: OpenGroup, name: str, version: Hashable) -> Opened:
+def _reopen(group: OpenGroup, name: str, version: Hashable) -> Opened:
     """Return an array of a group that is being read; Stale if it is another one by now, or there is none."""
     try:
         array = group.reopened(name, version)
