@@ -22,7 +22,7 @@ from source_places import tree_of, write_each
 def cluster() -> Iterator[LocalCluster]:
     """Two worker processes on the loopback address."""
     with LocalCluster(  # type: ignore[no-untyped-call]
-        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", host="127.0.0.1", silence_logs=50
     ) as cluster:
         yield cluster
 
