@@ -504,7 +504,7 @@ def test_p3_text_that_is_not_utf8_is_not_well(tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_only_hdf5_2_refuses_is_not_called_damaged(tmp_path: Path) -> None:
-    """h5repack of HDF5 1.10 makes it readable: see `tests/unit/formats/hdf5/test_hdf5_strange.py`."""
+    """h5repack of HDF5 1.10 makes it readable: see `tests/faults/test_hdf5_strange.py`."""
     with h5py.File(tmp_path / "p.h5", "w") as file:
         file.create_dataset("x", data=np.arange(12.0).reshape(3, 4), chunks=(3, 4))
     layout = struct.pack("<3I", 3, 4, 8)

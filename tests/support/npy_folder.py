@@ -2,7 +2,7 @@
 
 A format is one module like this one, below `fsbridge/formats/`, and a line of `FORMATS` in `registry.py`, which is
 `FORMAT` here. Files that hold Python objects (P5) or have Fortran's order of elements are Unsupported. Not here: the test of
-the format (`tests/unit/formats/test_registry_example.py`).
+the format (`tests/unit/formats/test_registry.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Zarr v2 as zarr-python 3, TensorStore and z5 write it, and documents as other writers leave them.
 
-zarr-python 2's own stores are in `test_zarr2_of_zarr_python_2.py`.
+zarr-python 2's own stores are in `test_zarr_python_2.py`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ What a server does, and the test of it:
 - listings without an end, without second pages, a page for people in their place: `never_ends`, `second_pages`, `for_people`
 - no TLS, no name, no server: `why_no_request_can_be_sent`
 - keys with `//`, `.`, `..`, control characters: `a_key_that_cannot_be_named`; `markers_of_directories`
-- 100,000 keys, a part of a listing that fails, listings in no order: `test_listings_parts.py`
+- 100,000 keys, a part of a listing that fails, listings in no order: `test_listings.py`
 """
 
 from __future__ import annotations
