@@ -1,8 +1,22 @@
-"""The one cache of values by key within a budget."""
+"""The one cache of values by key within a budget; what is only kept goes at once when memory is wanted."""
 
 from __future__ import annotations
 
-from fsbridge.lru import LRU
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from waiting import Clock
+
+from fsbridge import lru
+from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
+from fsbridge.lru import LRU, drop_all
+from fsbridge.store import Key
+from fsbridge.store.local import LocalStore
 
 
 def test_the_cache_forgets_the_least_recently_used() -> None:
@@ -44,3 +58,49 @@ def test_what_goes_is_released_once() -> None:
     cache.put("d", 9)
     cache.clear()
     assert (gone, cache.used) == ([0, 1, 2, 7, 9], 0)
+
+
+def test_all_that_is_kept_goes() -> None:
+    kept: LRU[str, int] = LRU(10)
+    kept.put("a", 1)
+    drop_all()
+    assert kept.get("a") is None
+
+
+def test_listings_of_chunks_go_too_but_those_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that does not change is not listed again, except after SIGHUP."""
+    (tmp_path / "a").mkdir()
+    Clock(monkeypatch).settles()
+    directories = FlatDirectories(LocalStore(str(tmp_path)))
+    passes: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def read(others: list[str]) -> Iterator[Numbers]:
+        passes.append(len(passes))
+        yield np.array(passes[-1:], np.uint64)
+
+    def slow(others: list[str]) -> Iterator[Numbers]:
+        begun.set()
+        assert go_on.wait(60)
+        yield np.zeros(1, np.uint64)
+
+    for _ in range(2):
+        assert directories.join(Key("a"), "done", read).wait(60) is not None
+    under_way = directories.join(Key("a"), "slow", slow)
+    assert begun.wait(60)
+    drop_all()
+    assert directories.peek(Key("a"), "done") is None
+    assert list(directories._known) == [(Key("a"), "slow")]
+    go_on.set()
+    assert under_way.wait(60) is not None
+    assert directories.join(Key("a"), "done", read).wait(60) is not None
+    assert passes == [0, 1]
+
+
+def test_p11_caches_that_are_gone_are_not_held() -> None:
+    kept: LRU[str, int] = LRU(10)
+    gone = weakref.ref(kept)
+    del kept
+    gc.collect()
+    assert gone() is None
+    assert all(found is not None for found in lru._known)

@@ -1,4 +1,4 @@
-"""What an object store fetches ahead: once, within a budget, and never another version's bytes."""
+"""What an object store fetches or asks ahead: once, within a budget, never another version's, and failures are told."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound
 from fsbridge.store import WHOLE, Key
 from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.client import Client, Object
-from fsbridge.store.remote.prefetching import Prefetched
+from fsbridge.store.remote.prefetching import Prefetched, PrefetchedStats
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
+from fsbridge.threads.parallel import each
 
 A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 
@@ -228,3 +229,110 @@ def test_p7_a_reader_of_a_request_that_is_just_forgotten_does_not_wait_for_it(mo
     released.set()
     visitor.join(10)
     assert found == [None]
+
+
+@pytest.fixture
+def forgetful(server: FakeS3) -> ObjectStore:
+    """One that believes nothing for long."""
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    found = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(0.0, 60.0))
+    for key in (A, B):
+        found.read(key, 1 << 20)
+    return found
+
+
+def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, forgetful: ObjectStore) -> None:
+    with server.counted() as requests, server.gathered(2, lambda request: "if-none-match" in request.headers):
+        forgetful.prefetch_stat(A)
+        assert forgetful.stat(B).size == len(CHUNK) - 1
+        forgetful._prefetched_stats.wait(A)
+    assert sorted(request.key for request in requests) == ["z/a/c/0", "z/a/c/1"]
+
+
+def test_a_look_at_what_is_being_asked_waits_for_that_answer(server: FakeS3, forgetful: ObjectStore) -> None:
+    forgetful._answers._ttl = 60.0
+    size = forgetful.stat(A, WHOLE).size
+    for wrong in (False, True):
+        known = forgetful._answers.last(A)
+        assert known is not None
+        forgetful._answers.put(A, known.stat, known.etag, known.asked - 1000)
+        server.latency = 0.3
+        server.fault = lambda request, wrong=wrong: Fault(status=403) if wrong else None  # type: ignore[misc]
+        with server.counted() as requests:
+            found = each(lambda number: _size(forgetful), range(8), 8)
+        assert len(requests) == (8 if wrong else 1)
+        assert found == 8 * [None if wrong else size]
+
+
+def _size(forgetful: ObjectStore) -> int | None:
+    try:
+        return forgetful.stat(A, WHOLE).size
+    except FsbridgeError:
+        return None
+
+
+def test_p3_p9_the_next_look_gets_what_a_prefetched_stat_found(server: FakeS3, forgetful: ObjectStore) -> None:
+    before = forgetful.stat(A)
+    server.put("z/a/c/0", b"new", 2e9)
+    forgetful.prefetch_stat(A)
+    assert forgetful.stat(A).version != before.version
+    server.fault = lambda request: Fault(status=403)
+    forgetful.prefetch_stat(A)
+    with pytest.raises(FsbridgeError):
+        forgetful.stat(A)
+    server.fault = lambda request: None
+    del server.objects["z/a/c/0"]
+    forgetful.prefetch_stat(A)
+    with pytest.raises(NotFound):
+        forgetful.stat(A, WHOLE)
+
+
+def test_each_is_asked_once_and_no_look_waits_for_what_is_not_asked() -> None:
+    asked: list[Key] = []
+    released = threading.Event()
+
+    def ask(key: Key) -> None:
+        asked.append(key)
+        released.wait(10)
+        raise NotFound("gone")
+
+    stats = PrefetchedStats(ask)
+    stats.wait(A)
+    for key in (A, A, B):
+        stats.begin(key)
+    with asking.without_waiting(), pytest.raises(WouldWait):
+        stats.wait(A)
+    released.set()
+    stats.wait(A)
+    stats.wait(B)
+    assert sorted(asked) == [A, B]
+
+
+@pytest.mark.parametrize("found", [7, None])
+def test_a_look_during_a_request_gets_its_answer_or_asks_if_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, found: int | None
+) -> None:
+    stats, under_way, waiting, released = PrefetchedStats(print), threading.Event(), threading.Event(), threading.Event()
+    until_asked = stats.wait
+
+    def wait(key: Key) -> None:
+        waiting.set()
+        until_asked(key)
+
+    def ask() -> int:
+        under_way.set()
+        assert waiting.wait(10)
+        released.set()
+        return 1
+
+    def tell() -> int | None:
+        assert released.is_set()
+        return found
+
+    def second() -> int:
+        assert under_way.wait(10)
+        return stats.once(A, lambda: 2, tell)
+
+    monkeypatch.setattr(stats, "wait", wait)
+    calls = [lambda: stats.once(A, ask, lambda: None), second]
+    assert each(lambda call: call(), calls, 2) == [1, found or 2]
