@@ -1,9 +1,11 @@
-"""Codecs, grids and chunk keys beyond zarr-python's: data that zarrs, TensorStore and zfpy wrote, and what they read."""
+"""Codecs, grids and chunk keys: those beyond zarr-python's as zarrs, TensorStore and zfpy wrote them, and what they read."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,22 @@ import tensorstore
 import zfpy
 from model_reader import read_array, read_chunk, stored_chunks
 from paths import DATA
-from zarr3_documents import array_document, index, int16, root_array, write
+from zarr3_documents import (
+    array_document,
+    check,
+    index,
+    int16,
+    root_array,
+    source,
+    values,
+    write,
+)
 
 from fsbridge.errors import CorruptData, NotFound, Unsupported
 from fsbridge.layouts.zarr3 import codecs
 from fsbridge.model import Array
+
+pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 
 ZARRS = zipfile.ZipFile(DATA / "zarrs.zip")
 WORDS = ["", "a", "wörld", "日本", "x" * 50, "b"]
@@ -372,3 +385,67 @@ def test_chunk_keys_of_digits_of_few_dimensions(tmp_path: Path, shape: list[int]
     )
     assert list(stored_chunks(array)) == ([(123,)] if shape else [()])
     assert read_chunk(array, (123,) if shape else ()).item() == 8
+
+
+# grids
+
+
+def test_rectilinear_grid(tmp_path: Path) -> None:
+    """zarr 3.4: run lengths, plain lists and a lone edge; chunks overhang the array."""
+    data = values(np.dtype("i2"), (8, 5, 4))
+    document = array_document(
+        shape=[8, 5, 4],
+        chunk_grid={
+            "name": "rectilinear",
+            "configuration": {"kind": "inline", "chunk_shapes": [[[3, 2], 4], [2, 3], 3]},
+        },
+        codecs=["bytes", "gzip"],
+    )
+    rows, columns, planes = (3, 3, 4), (2, 3), (3, 3)
+    chunks = {}
+    padded = np.zeros((10, 5, 6), "i2")
+    padded[:8, :, :4] = data
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            for k, plane in enumerate(planes):
+                x, y, z = sum(rows[:i]), sum(columns[:j]), sum(planes[:k])
+                piece = padded[x : x + row, y : y + column, z : z + plane]
+                chunks[f"c/{i}/{j}/{k}"] = gzip.compress(np.ascontiguousarray(piece).tobytes())
+    del chunks["c/1/1/0"]
+    expected = data.copy()
+    expected[3:6, 2:5, :3] = 7
+    found = check(write(tmp_path, document, chunks), expected)
+    assert found.metadata.grid.edges == ((3, 3, 4), (2, 3), 3)
+
+
+@pytest.mark.parametrize("shapes", [[[3, 4]], [[3, [4, 0]]], [[3, "4"]], [[]], [0], [[[1, 10**9]]], [[2, 2], [2]]], ids=str)
+def test_impossible_rectilinear_grids(tmp_path: Path, shapes: Any) -> None:
+    grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}}
+    write(tmp_path, array_document(shape=[8], chunk_grid=grid))
+    with pytest.raises((CorruptData, Unsupported)):
+        source(tmp_path).root  # noqa: B018
+
+
+def test_p6_edges_of_chunks_are_bounded_and_are_not_kept_as_if_they_were_few(tmp_path: Path) -> None:
+    """2 KB of metadata took 600 MB and 12 s; a hundred such documents were kept at a time."""
+
+    def grid(rank: int, count: int) -> dict[str, Any]:
+        shapes = [[[1, count], 2]] * rank
+        return {
+            "shape": [count] * rank,
+            "chunk_grid": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}},
+        }
+
+    write(tmp_path / "many", array_document(**grid(32, 100_000)))
+    with pytest.raises(Unsupported, match="edges"):
+        source(tmp_path / "many").root  # noqa: B018
+    for number in range(40):
+        write(tmp_path / "few" / str(number), array_document(**grid(1, 100_000 + number)))
+    opened = source(tmp_path / "few")
+    tracemalloc.start()
+    try:
+        for number in range(40):
+            assert opened.root.child(str(number)).kind == "array"  # type: ignore[union-attr]
+        assert tracemalloc.get_traced_memory()[0] < 10 * 100_000 * 8
+    finally:
+        tracemalloc.stop()
