@@ -1,68 +1,42 @@
-"""Read-ahead: which readers are followed, how far ahead, and that it never changes what a reader gets (P2, P6, P8, P11)."""
+"""Read-ahead: which readers are followed and how far (P6, P8, P11). Not here: what files give (`test_files.py`)."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
-import h5py
 import numpy as np
 import pytest
 import zarr
-from fake_model import FakeArray, fake_array, tree
 from fake_s3 import BUCKET, FakeS3
 from fake_tree import FakeFile, FakeSpace, SpaceDirectory
 from fillers import BIG, filler
-from handlers import CTX, inode_of, with_filesystem
-from waiting import Clock, eventually, until
+from read_ahead import Following, Later, Now, unexpected
+from waiting import until
 
-from fsbridge.codecs import native
 from fsbridge.config import Config, Remote
 from fsbridge.decoded.cache import ChunkCache
-from fsbridge.errors import CorruptData, NotFound
+from fsbridge.errors import CorruptData
 from fsbridge.formats.open import open_source
-from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.handles import KnownListing, Listing, OpenFile
 from fsbridge.kernel.readahead import files as readahead
 from fsbridge.kernel.readahead.files import (
     DEPTH_FILES,
-    MAX_SPACES,
     MAX_STREAMS,
     MOST_FILES,
     REMOTE,
-    THREADS,
     Depths,
     Readers,
     Streams,
 )
 from fsbridge.layouts import root_directory
-from fsbridge.metadata import Index
-from fsbridge.model import ChunkInfo
 from fsbridge.threads.workers import Workers
-from fsbridge.tree import AnyNode, Attrs, Buffer, Contents, Dated, Directory, Entry, File, Handle, Numbered
-
-
-def unexpected(error: Exception) -> None:
-    raise AssertionError from error
-
-
-class Now(Workers):
-    """Does the work at once, on the caller's thread."""
-
-    def __init__(self) -> None:
-        super().__init__("test", THREADS, unexpected)
-
-    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
-        job()
+from fsbridge.tree import Attrs, Contents, Dated, Entry, File, Numbered
 
 
 class FarSpace(FakeSpace):
@@ -75,21 +49,6 @@ class FarSpace(FakeSpace):
     def fetch(self, position: int) -> bool:
         self._sent.append(position)
         return True
-
-
-class Later(Workers):
-    """Does the work when it is told to, the last first."""
-
-    def __init__(self) -> None:
-        super().__init__("test", THREADS, unexpected)
-        self.jobs: list[Callable[[], object]] = []
-
-    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
-        self.jobs.append(job)
-
-    def work(self) -> None:
-        while self.jobs:
-            self.jobs.pop()()
 
 
 class Ahead(list[int]):
@@ -470,266 +429,3 @@ def test_a_reader_that_waits_for_a_failed_prefetch_reads_by_itself(readers: int)
     assert bytes(cache.get("k", 10, filler(5))) == b"\5" * 10
     thread.join()
     assert cache.gauges().loading == 0
-
-
-class Following:
-    """Opens and reads files as the kernel side does, with `readers` looking on."""
-
-    def __init__(self, root: Directory, threads: Workers | None = None) -> None:
-        self.root = root
-        self.readers = Readers(threads or Now())
-
-    def open(self, *names: bytes) -> Handle:
-        node: Any = self.root
-        for name in names:
-            node = node.lookup(name)
-        handle: Handle = node.open()
-        self.file = OpenFile(0, handle, node)
-        self.readers.note_open(self.file.slot, self.file.size)
-        return handle
-
-    def read(self, *names: bytes) -> bytes:
-        handle = self.open(*names)
-        data = handle.peek(0, handle.size)
-        data = bytes(handle.read(0, handle.size) if data is None else data)
-        self.readers.note_read(self.file, 0, handle.size)
-        handle.close()
-        return data
-
-
-def opened(directory: Directory, *names: bytes) -> Handle:
-    return Following(directory).open(*names)
-
-
-def read_all(directory: Directory, count: int) -> list[bytes]:
-    following = Following(directory)
-    return [following.read(b"c", b"%d" % number) for number in range(count)]
-
-
-def test_every_chunk_is_decoded_once_and_right() -> None:
-    values = np.arange(800, dtype="<u2")
-    array = fake_array(values, (80,))
-    assert b"".join(read_all(tree(array), 10)) == values.tobytes()
-    assert sorted(array.chunks.decoded) == [(i,) for i in range(10)]
-
-
-class Quietly(Now):
-    """A failure of read-ahead is an error for no reader."""
-
-    def submit(self, job: Callable[[], object]) -> None:
-        with contextlib.suppress(NotFound, ValueError):
-            job()
-
-
-def test_a_sparse_or_damaged_chunk_ahead_harms_no_reader() -> None:
-    values = np.arange(800, dtype="<u2")
-    array = fake_array(values, (80,))
-    del array.chunks.stored[(5,)]
-    array.chunks.stored[(3,)] = b"short"
-    following = Following(tree(array), Quietly())
-    for number in range(10):
-        expected = values[80 * number : 80 * (number + 1)].tobytes()
-        if number == 5:
-            with pytest.raises(NotFound):
-                following.read(b"c", b"5")
-        elif number == 3:
-            with pytest.raises(ValueError, match="different structures"):  # what this fake raises for wrong lengths
-                following.read(b"c", b"3")
-        else:
-            assert following.read(b"c", b"%d" % number) == expected
-
-
-def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again() -> None:
-    array = fake_array(np.zeros(400, "<u2"), (80,))
-    following = Following(tree(array))
-    assert [following.read(b"c", name) for name in (b"0", b"1")] == [bytes(160)] * 2
-    assert (2,) in array.chunks.decoded
-    array.chunks.stored[(2,)] = b"\7" * 160
-    array.chunks.version += 1
-    handle = following.open(b"c", b"2")
-    assert handle.peek(0, 160) is None
-    assert bytes(handle.read(0, 160)) == b"\7" * 160
-
-
-def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100) -> list[tuple[int, int]]:
-    """The parts of a long file that are made ready ahead of a reader of those ranges."""
-    file = FakeFile(bytes(size), window=window)
-    readers = Readers(Now())
-    reading = OpenFile(5, file.open(), file)
-    readers.note_open(reading.slot, reading.size)
-    for start, stop in reads:
-        readers.note_read(reading, start, stop)
-    return file.prefetched
-
-
-@pytest.fixture
-def two_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow two windows, as many as are ahead of a reader of the largest ones."""
-    monkeypatch.setattr(readahead, "MOST_WINDOWS", 2)
-
-
-def test_small_windows_are_made_further_ahead() -> None:
-    assert windows([(0, 50), (50, 100)]) == [(n, n + 100) for n in range(100, 900, 100)]
-
-
-@pytest.mark.usefixtures("two_windows")
-def test_a_long_file_is_made_ready_ahead_of_a_sequential_reader() -> None:
-    assert windows([(0, 50)]) == []
-    assert windows([(0, 50), (50, 100)]) == [(100, 200), (200, 300)]
-    assert windows([(0, 50), (50, 100), (100, 150)]) == [(100, 200), (200, 300), (300, 400)]
-    assert windows([(0, 50), (100, 150), (50, 100)]) == [(150, 250), (250, 350)], "overtaken"
-    assert windows([(n, n + 50) for n in range(0, 1000, 50)])[-1] == (900, 1000), "its end is the end"
-    assert windows([(0, 50), (600, 650), (300, 350), (900, 950)]) == []
-    assert windows([(n, n + 50) for n in range(0, 1000, 50)], window=0) == []
-    assert windows([(n, n + 10) for n in range(0, 1000, 30)]) == [], "a row of each plane, through mmap"
-    assert windows([(0, 10), (10, 20)]) == [], "a few bytes"
-
-
-@pytest.mark.usefixtures("two_windows")
-def test_parts_of_a_long_remote_file_are_made_a_few_at_a_time_too() -> None:
-    """With all the threads that wait for the network, each took the others' memory out of the processors' caches."""
-    sending, making = Later(), Later()
-    readers = Readers(sending, REMOTE, making)
-    file = FakeFile(bytes(1000), window=100)
-    opened = OpenFile(1, file.open(), file)
-    for start in (0, 50):
-        readers.note_read(opened, start, start + 50)
-    assert not sending.jobs
-    assert len(making.jobs) == 2
-
-
-def test_unread_spaces_are_forgotten() -> None:
-    readers = Readers(Now())
-    spaces = [FakeSpace(10) for _ in range(MAX_SPACES + 3)]
-    for space in spaces:
-        readers.note_open((space, 0), 1)
-    assert len(readers._streams) == MAX_SPACES
-    for space in spaces:
-        readers.forget(space)
-    assert not readers._streams
-
-
-class Ranged:
-    """Counts what is read by range of the chunks it stands in front of."""
-
-    def __init__(self, array: FakeArray) -> None:
-        self.asked: list[tuple[int, int]] = []
-        self.stored = array.chunks.stored
-        array.chunks.read_range = self.read  # type: ignore[method-assign]
-
-    def read(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes:
-        self.asked.append((start, stop))
-        return self.stored[index][start:stop]
-
-
-def test_sequential_reads_decode_the_chunk_and_random_ones_a_part_of_it() -> None:
-    values = np.arange(500_000, dtype="<u2")
-    array = fake_array(values, (500_000,))
-    ranged = Ranged(array)
-    root = tree(array)
-    random = opened(root, b"c", b"0")
-    for offset in (0, 40960, 700_000, 8192, 4096):
-        assert bytes(random.read(offset, 4096)) == values.tobytes()[offset : offset + 4096]
-    assert len(ranged.asked) == 5
-    assert array.chunks.decoded == []
-    for start, step in ((0, 131072), (0, 4096)):
-        whole = opened(root, b"c", b"0")
-        ranged.asked.clear()
-        for offset in range(start, 600_000, step):
-            part = whole.read(offset, step)
-            assert bytes(part) == values.tobytes()[offset : offset + step]
-        assert len(ranged.asked) <= 1
-    assert len(array.chunks.decoded) == 1
-
-
-def test_p6_freed_memory_is_kept_within_bounds_or_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(native.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=lambda *given: asked.append(given)))
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    native.keep_freed_memory()
-    options = dict(asked)
-    assert len(options) == 3
-    kept = options[native._M_ARENA_MAX] * options[native._M_TRIM_THRESHOLD]
-    assert kept <= 64 << 20, "with 64 processors it was 4 GiB, which no budget counted (P6)"
-    monkeypatch.setattr(native.ctypes, "CDLL", lambda name: SimpleNamespace())
-    native.keep_freed_memory()
-
-
-def test_p9_two_changes_within_one_tick_of_the_clock_are_two_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In place, same size, same time: their stamps are equal, and a reader of the first must not get it again."""
-    write_raw(tmp_path, b"a")
-    config = Config(str(tmp_path), "/mnt")
-    source = open_source(config.source, config)
-    root = root_directory(source, config, ChunkCache(config.cache_size))
-    monkeypatch.setattr("fsbridge.store.local.status.TICK_NS", 10**12)  # a clock slow enough for any machine
-    moment = time.time_ns()
-    for content in (b"b", b"c"):
-        with open(tmp_path / "0", "r+b") as file:
-            file.write(content * 100)
-        os.utime(tmp_path / "0", ns=(moment, moment))
-        handle = opened(root, b"c", b"0")
-        assert bytes(handle.peek(0, 100) or handle.read(0, 100)) == content * 100
-    source.close()
-
-
-def test_a_chunk_that_has_settled_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_raw(tmp_path, b"a")
-    Clock(monkeypatch).settles()
-    config = Config(str(tmp_path), "/mnt")
-    source = open_source(config.source, config)
-    root = root_directory(source, config, ChunkCache(config.cache_size))
-    first, second = opened(root, b"c", b"0"), opened(root, b"c", b"0")
-    assert first.version == second.version
-    assert bytes(first.read(0, 100)) == b"a" * 100
-    assert second.peek(0, 100) == b"a" * 100
-    source.close()
-
-
-def write_raw(folder: Path, content: bytes) -> None:
-    metadata = {"zarr_format": 2, "shape": [100], "chunks": [100], "dtype": "|u1", "fill_value": 0, "order": "C"}
-    (folder / ".zarray").write_text(json.dumps({**metadata, "compressor": None, "filters": None}))
-    (folder / "0").write_bytes(content * 100)
-
-
-def test_chunks_of_an_hdf5_file_are_made_ready_ahead(tmp_path: Path) -> None:
-    values = np.arange(30_000, dtype="u2")
-    with h5py.File(tmp_path / "f.h5", "w") as file:
-        file.create_dataset("data", data=values, chunks=(10_000,), compression="gzip")
-    config = Config(str(tmp_path / "f.h5"), "/mnt")
-    source = open_source(config.source, config)
-    chunk: AnyNode = root_directory(source, config, ChunkCache(config.cache_size))
-    for name in (b"data", b"c", b"1"):
-        chunk = cast(Directory, chunk).lookup(name)
-    assert chunk.slot is not None
-    space, position = chunk.slot
-
-    def prefetched() -> Buffer | None:  # nothing is made of a file that was written within a tick of the disk's clock
-        assert space.prefetch([position]) is None
-        return cast(File, chunk).open().peek(0, 20_000)
-
-    ready = until(prefetched)
-    source.close()
-    assert ready is not None
-    assert bytes(ready) == values[10_000:20_000].tobytes()
-
-
-@pytest.mark.parametrize(("size", "least", "most"), [(1 << 20, 4, 8), (128 << 10, 16, 32)])
-def test_files_on_a_disk_are_read_ahead_by_bytes(size: int, least: int, most: int) -> None:
-    asked: list[int] = []
-
-    class Asked(FakeSpace):
-        def make(self, position: int) -> bool:
-            asked.append(position)
-            return True
-
-    async def test(filesystem: Filesystem) -> None:
-        for number in range(1, 40):
-            fh = (await filesystem.open(await inode_of(filesystem, b"%d" % number), os.O_RDONLY, CTX)).fh
-            await filesystem.read(fh, size - 10, 10)
-            await filesystem.release(fh)
-        await eventually(lambda: asked and max(asked) >= 39 + least)
-
-    with_filesystem(test, SpaceDirectory(Asked(1000, size), 1000))
-    assert max(asked) <= 39 + most
