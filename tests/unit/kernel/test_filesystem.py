@@ -1,4 +1,4 @@
-"""The handlers without a kernel: attributes, listings, the page-cache rule, one load for many readers."""
+"""The handlers without a kernel: attributes, listings, one load for many readers. Not here: the page cache (`test_ages.py`)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pyfuse3
 import pytest
 import trio
 import trio.testing
-from fake_model import fake_array, tree
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
 from handlers import CTX, DEFAULTS, Replies, inode_of, passes, with_filesystem
 from waiting import eventually
@@ -26,7 +24,7 @@ from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.handles import HandleTable
 from fsbridge.kernel.jobs import METADATA_THREADS
 from fsbridge.kernel.lanes import HUNG_JOBS
-from fsbridge.kernel.pages import Caching, PageVersions
+from fsbridge.kernel.pages import PageVersions
 from fsbridge.tree import Attrs, Entry, Numbered
 
 
@@ -539,106 +537,6 @@ def test_xattrs_are_unknown_to_the_mount_unless_asked_for() -> None:
 
     with_filesystem(without, FakeDirectory(), xattrs=False)
     with_filesystem(with_them, FakeDirectory(), xattrs=True)
-
-
-def test_p9_a_versioned_inode_always_keeps_its_pages() -> None:
-    async def test(filesystem: Filesystem) -> None:
-        inode = await inode_of(filesystem, b"zarr.json")
-        for _ in range(2):
-            opened = await filesystem.open(inode, 0, CTX)
-            assert (opened.keep_cache, opened.direct_io) == (1, 0)
-        file.stamp += 1
-        with pytest.raises(pyfuse3.FUSEError) as caught:
-            await filesystem.open(inode, 0, CTX)
-        assert caught.value.errno == errno.ESTALE
-        assert await inode_of(filesystem, b"zarr.json") != inode
-
-    file = FakeFile(b"{}", keyed=True)
-    with_filesystem(test, FakeDirectory({b"zarr.json": file}))
-
-
-def test_p9_pages_of_an_unversioned_inode_follow_the_version_at_open() -> None:
-    async def test(filesystem: Filesystem) -> None:
-        inode = await inode_of(filesystem, b"chunk")
-
-        async def opened() -> tuple[int, bool, bool]:
-            reply = await filesystem.open(inode, 0, CTX)
-            return reply.fh, bool(reply.keep_cache), bool(reply.direct_io)
-
-        first, keep, direct = await opened()
-        assert (keep, direct) == (False, False), "nothing is known of the pages"
-        _, keep, direct = await opened()
-        assert (keep, direct) == (False, False), "the kernel may not have emptied them yet"
-        await filesystem.read(first, 0, 1)
-        second, keep, direct = await opened()
-        assert (keep, direct) == (True, False)
-        file.stamp += 1
-        third, keep, direct = await opened()
-        assert direct, "an old version is still open"
-        for fh in list(filesystem.files._open):
-            await filesystem.release(fh)
-        _, keep, direct = await opened()
-        assert (keep, direct) == (False, False), "the pages may hold the old version"
-        assert second != third
-
-    file = FakeFile(b"data")
-    with_filesystem(test, FakeDirectory({b"chunk": file}))
-
-
-@pytest.mark.parametrize("usual", [True, False])
-@pytest.mark.parametrize("again", [True, False])
-def test_p9_a_chunk_that_is_replaced_again_and_again_opens_at_the_second_try(usual: bool, again: bool) -> None:
-    """The kernel tries only twice, and on a busy machine a chunk had changed before each of both opens."""
-    stored = fake_array(np.zeros(4, "u1"), (4,))
-
-    async def test(filesystem: Filesystem) -> None:
-        directory = await inode_of(filesystem, b"c")
-        first = inode = await inode_of(filesystem, b"0", directory)
-        outdated = await filesystem.open(inode, 0, CTX)
-        if not usual:  # the usual inode is that of the outdated version
-            stored.chunks.version += 1
-            inode = await inode_of(filesystem, b"0", directory)
-        stored.chunks.version += 1
-        with pytest.raises(pyfuse3.FUSEError) as caught:
-            await filesystem.open(inode, 0, CTX)
-        assert caught.value.errno == errno.ESTALE
-        inode = await inode_of(filesystem, b"0", directory)
-        assert inode != first
-        if again:
-            stored.chunks.version += 1
-        reply = await filesystem.open(inode, 0, CTX)
-        assert bool(reply.direct_io) == again, "bypassed are only pages of another version: else they can be mapped"
-        assert filesystem.files[reply.fh].version == stored.chunks.version
-        await filesystem.release(reply.fh)
-        filesystem.stale._until.clear()  # as after some seconds
-        stored.chunks.version += 1
-        with pytest.raises(pyfuse3.FUSEError):
-            await filesystem.open(inode, 0, CTX)
-        await filesystem.release(outdated.fh)
-
-    with_filesystem(test, tree(stored))
-
-
-def test_the_memory_of_pages_is_bounded() -> None:
-    pages = PageVersions(remembered=10)
-    for inode in range(100):
-        pages.count_open(inode, "v")
-        pages.count_close(inode, "v")
-    assert len(pages) == 10
-    assert pages.count_open(99, "v") == Caching(keep=True, direct=False)
-    assert pages.count_open(5, "v") == Caching(keep=False, direct=False)
-    pages.count_close(99, "v")
-    pages.forget(99)
-    assert pages.count_open(99, "v") == Caching(keep=False, direct=False)
-
-
-def test_immutable_keeps_everything() -> None:
-    async def test(filesystem: Filesystem) -> None:
-        reply = await filesystem.open(await inode_of(filesystem, b"chunk"), 0, CTX)
-        assert (reply.keep_cache, reply.direct_io) == (1, 0)
-        await filesystem.release(reply.fh)
-
-    with_filesystem(test, FakeDirectory({b"chunk": FakeFile(b"data")}), immutable=True)
 
 
 def test_statfs() -> None:
