@@ -247,7 +247,7 @@ def _txt(folder: Path, name: str, own: Any, picture: Any) -> None:
 
 
 def _preview(folder: Path, name: str, own: Any, picture: Any) -> None:
-    """It is a picture of its shape; what it shows is compared in `layouts/files/test_previews.py`."""
+    """It is a picture of its shape; what it shows is compared in `layouts/files/looks/test_previews.py`."""
     height, width = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(folder / f"{name}.preview.png"))).shape[:2]
     if picture.ndim > 1:
         assert width / height == pytest.approx(picture.shape[-1] / picture.shape[-2], rel=0.05)
