@@ -1,4 +1,4 @@
-"""The handlers without a kernel: attributes, listings, a load for many readers. Not here: the page cache (`test_ages.py`)."""
+"""The handlers without a kernel: attributes, listings, loads for many readers. Not here: the page cache (`test_ages.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hangar repositories through the model, compared with what Hangar's own checkout returned."""
+"""Hangar repositories, compared with Hangar's own checkout. Not here: records, damage (`test_repository.py`)."""
 
 from __future__ import annotations
 
