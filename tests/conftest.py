@@ -25,7 +25,7 @@ MountFunction: TypeAlias = Callable[..., Mount]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests of servers that fail: they wait, and would keep the last processor waiting."""
-    items.sort(key=lambda item: item.path.name != "test_remote_store.py")
+    items.sort(key=lambda item: not item.path.match("store/remote/test_*.py"))
 
 
 def pytest_collection_finish() -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_s3 import BUCKET, CHUNK, FakeS3
+from remote_stores import LARGE, A, opened
 from waiting import Clock
 
 from fsbridge.config import Config, Remote
@@ -21,7 +22,6 @@ from fsbridge.store.remote.client import Object
 from fsbridge.store.remote.store import ObjectStore, object_store
 from fsbridge.store.remote.urls import identity, parse_url
 from fsbridge.threads import starting
-from unit.store.remote.test_remote_store import LARGE, A, opened
 
 FOUND = Object("a/c/0", 10, 10**18, "etag")
 DATA = b"0123456789"

@@ -1,4 +1,4 @@
-"""One request tells many callers if a web server still has its store (P3). With real requests: `test_remote_store.py`."""
+"""One request tells many callers if a web server still has its store (P3). With real requests: `test_faults.py`."""
 
 from __future__ import annotations
 
