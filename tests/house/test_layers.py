@@ -310,11 +310,9 @@ def test_modules_that_are_named_exist() -> None:
             assert any((folder / name).exists() for folder in folders), f"{name_of(module)} names {name}"
 
 
-def test_unit_tests_lie_where_their_modules_do_and_begin_with_their_names() -> None:
+def test_unit_tests_lie_where_their_modules_do_and_have_their_names() -> None:
     def is_of_a_module(test: Path) -> bool:
         folder = PACKAGE / test.parent.relative_to(TESTS / "unit")
-        modules = {path.stem for path in folder.iterdir()} | {folder.name}
-        words = test.stem.split("_")[1:]
-        return any("_".join(words[:count]) in modules for count in range(1, len(words) + 1))
+        return test.stem.removeprefix("test_") in {folder.name, *(path.stem for path in folder.iterdir())}
 
     assert [test for test in sorted((TESTS / "unit").rglob("test_*.py")) if not is_of_a_module(test)] == []
