@@ -1,17 +1,14 @@
-"""P8 and P9 for HDF5: damaged files, dying and hanging children, files that change or are being written."""
+"""P8 and P9 for HDF5: damaged files, files that change or are being written. Not here: hanging children."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import gc
 import itertools
 import logging
 import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -25,21 +22,17 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from fake_mount import ended
+from hdf5_children import asked, child_of, chunked, stopped
 from hdf5_model import array, decoded, opened, stored, values
-from observing import held_by
-from paths import DATA, TESTS
-from waiting import until
+from paths import DATA
 
-from fsbridge import children as protocol
-from fsbridge.children import client, server, starting, supervisor
+from fsbridge.children import client, supervisor
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut, TooLarge
-from fsbridge.formats.hdf5 import file, filters, versions
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
+from fsbridge.formats.hdf5 import file, versions
 from fsbridge.formats.hdf5.arrays import HDF5Array
-from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
+from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source
 from fsbridge.formats.hdf5.versions import LocalDataFile
-from fsbridge.formats.shared import Shared
 from fsbridge.model import Link
 from fsbridge.store.local.status import stat_of
 from fsbridge.threads.deadlines import Stopwatch
@@ -156,39 +149,6 @@ def test_p8_truncated_files(tmp_path: Path, libver: str) -> None:
             continue
     data_file.close()
     assert complete < 40
-
-
-def chunked(path: Path, rows: int = 40, start: int = 0) -> Path:
-    with h5py.File(path, "w") as out:
-        out.create_dataset("x", data=np.arange(start, start + rows), chunks=(10,), compression="gzip")
-    return path
-
-
-def stopped(child: client.ChildProcess) -> client.ChildProcess:
-    """Stop the child, so that it does not answer for now."""
-    os.kill(child.pid, signal.SIGSTOP)
-    return child
-
-
-def child_of(source: HDF5Source) -> client.ChildProcess:
-    """The child of an opened file."""
-    assert source.file.supervisor.child is not None
-    return source.file.supervisor.child
-
-
-def asked(source: HDF5Source, child: client.ChildProcess, outcomes: list[Any], **options: Any) -> threading.Thread:
-    """A thread that asks for the root's attributes and notes the answer or the error."""
-
-    def ask() -> None:
-        try:
-            outcomes.append(source.file.ask({"op": "attributes", "path": []}, **options)[0])
-        except FsbridgeError as error:
-            outcomes.append(error)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    until(lambda: child.busy)
-    return thread
 
 
 def test_killed_child_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -365,144 +325,6 @@ def test_p7_what_computes_without_end_is_asked_ever_less(monkeypatch: pytest.Mon
     assert child.asked[-1] == 2.0
 
 
-def test_hanging_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
-    """A question that is not answered in time ends the child. Questions that waited for it report that it was busy."""
-    with opened(chunked(tmp_path / "x.h5")) as source:
-        array(source, "x")
-        child = stopped(child_of(source))
-        outcomes: list[Any] = []
-        thread = asked(source, child, outcomes, seconds=3.0)
-        with pytest.raises(TimedOut):
-            source.file.ask({"op": "attributes", "path": ["x"]}, seconds=0.1)
-        thread.join()
-        assert [type(outcome) for outcome in outcomes] == [client.ChildTooSlow]
-        assert not child.alive
-        assert array(source, "x").chunks.count() == 4
-
-
-def test_the_process_that_starts_children(tmp_path: Path) -> None:
-    """It has one thread and no descriptor but its own socket. When it is killed, another takes its place."""
-    with opened(chunked(tmp_path / "x.h5")) as source:
-        starter = child_of(source)._starter
-        first = starter.pid
-        assert first is not None
-        assert len(os.listdir(f"/proc/{first}/task")) == 1
-        until(lambda: held_by(first) == ["/dev/null"] * 3 + ["socket"])  # the child's own is closed after its start
-        question = {"op": "attributes", "path": []}
-        os.kill(first, signal.SIGKILL)
-        assert source.file.ask(question)[0] == {"attributes": {}}
-        os.kill(child_of(source).pid, signal.SIGKILL)
-        assert source.file.ask(question)[0] == {"attributes": {}}
-        assert starter.pid not in (None, first)
-
-
-def test_p11_the_end_of_a_child_is_logged_once_and_nothing_is_left_of_it(tmp_path: Path) -> None:
-    with opened(chunked(tmp_path / "x.h5")) as source:
-        child, starter = child_of(source), child_of(source)._starter
-        first = starter.pid
-        os.kill(child.pid, signal.SIGKILL)
-        status = starter.reap(child.pid)
-        assert status is not None
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        assert starter.reap(child.pid) is None, "the child is forgotten"
-        assert starter.pid == first
-        starter.close()
-        assert starter.reap(child.pid) is None
-        assert starter.pid is None
-        assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
-        number = child_of(source).pid
-        source.file.supervisor.close()
-        until(lambda: not os.path.exists(f"/proc/{number}"))
-
-
-@pytest.mark.parametrize("how", ["closed", "killed"])
-def test_the_process_that_starts_children_outlives_those_of_its_predecessor(tmp_path: Path, how: str) -> None:
-    """It crashed over each child that ended, and left the children it had started to its successor, which crashed, too."""
-    with opened(chunked(tmp_path / "x.h5")) as old, opened(chunked(tmp_path / "y.h5")) as new:
-        question, starter = {"op": "attributes", "path": []}, child_of(old)._starter
-        assert starter.pid is not None
-        os.kill(starter.pid, signal.SIGKILL)
-        new.file.supervisor.close()
-        assert new.file.ask(question)[0] == {"attributes": {}}
-        second = starter.pid
-        if how == "killed":
-            os.kill(child_of(old).pid, signal.SIGKILL)
-        else:
-            old.file.supervisor.close()
-        for source in (old, new, old):
-            assert source.file.ask(question)[0] == {"attributes": {}}
-            source.file.supervisor.close()
-        assert starter.pid == second
-
-
-def test_p8_a_child_that_cannot_be_killed_delays_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P8: a process that hangs in the kernel survives SIGKILL for a while. Other files use their own children."""
-    with opened(chunked(tmp_path / "x.h5")) as source, opened(chunked(tmp_path / "y.h5")) as other:
-        child = stopped(child_of(source))
-        kill = signal.pidfd_send_signal
-        monkeypatch.setattr(signal, "pidfd_send_signal", lambda handle, number: None)
-        begun = time.monotonic()
-        with pytest.raises(client.ChildTooSlow):
-            source.file.ask({"op": "attributes", "path": []}, seconds=0.2)
-        other.file.supervisor.close()
-        assert other.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
-        assert source.file.ask({"op": "attributes", "path": ["x"]})[0] == {"attributes": {}}
-        assert time.monotonic() - begun < 20
-        monkeypatch.setattr(signal, "pidfd_send_signal", kill)
-        assert Path(f"/proc/{child.pid}").exists()
-        os.kill(child.pid, signal.SIGKILL)
-
-
-def test_child_ends_with_the_daemon(tmp_path: Path) -> None:
-    """A daemon that is killed leaves no process behind."""
-    script = """
-        import os, signal, sys
-        from hdf5_model import opened
-        with opened(sys.argv[1]) as source:
-            print(source.file.supervisor.child.pid, source.file.supervisor.child._starter.pid, flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(chunked(tmp_path / "x.h5"))],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-        cwd=TESTS / "support",
-    )
-    pids = done.stdout.split()
-    assert len(pids) == 2
-    until(lambda: all(map(ended, pids)))
-
-
-def test_child_has_no_descriptors_of_the_daemon(tmp_path: Path) -> None:
-    """It holds its socket, the null device and its file, and is a program of its own."""
-    with open(tmp_path / "other", "w") as other, opened(chunked(tmp_path / "x.h5")) as source:
-        os.set_inheritable(other.fileno(), True)
-        child = child_of(source)
-        assert set(held_by(child.pid)) == {"socket", "/dev/null", str(tmp_path / "x.h5")}
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        b"",
-        b"\xff\xff\xff\xff",
-        b"\4\0\0\0nope",
-        b"\2\0\0\0[]",
-        b'\x14\0\0\0{"attachments":[-1]}',
-        b'\x16\0\0\0{"attachments":[1000]}',
-    ],
-)
-def test_nonsense_from_the_child_is_refused(message: bytes) -> None:
-    """Lengths and types are checked before anything is allocated or believed."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(message)
-        theirs.close()
-        with pytest.raises(protocol.ProtocolError):
-            protocol.receive(ours, 100)
-
-
 def test_p9_changed_file(tmp_path: Path) -> None:
     """P9: after a rewrite or a replacement the old view is stale and the new one right. One child serves both in place."""
     path = chunked(tmp_path / "x.h5")
@@ -617,118 +439,6 @@ def test_p8_damage_in_a_file_of_a_crashed_writer_stays_local(tmp_path: Path) -> 
         assert child_of(source).pid == pid
 
 
-def _descriptors() -> set[tuple[str, str]]:
-    """The descriptors of this process, and what they are."""
-    found = set()
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing
-            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
-    return found
-
-
-def test_p11_many_files_few_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P11: many open files share few processes and descriptors; all stay readable; nothing is left after closing."""
-    monkeypatch.setattr(file, "LIVE_CHILDREN", 2)
-    monkeypatch.setattr(file, "LIVE_DESCRIPTORS", 4)
-    with opened(chunked(tmp_path / "first.h5")):
-        gc.collect()  # the process that starts children stays
-    before = _descriptors()
-    for number in range(6):
-        chunked(tmp_path / f"{number}.h5", start=100 * number)
-    shared = Shared()
-    sources = [open_hdf5(str(tmp_path / f"{n}.h5"), Config("x", "/nowhere"), shared) for n in range(6)]
-    arrays = [array(source, "x") for source in sources]
-    assert sum(source.file.supervisor.child is not None for source in sources) <= 3
-    for number, found in enumerate(arrays):
-        assert values(found)[0] == 100 * number
-    assert sum(source.file._opened is not None for source in sources) <= 5
-    children = [child_of(source) for source in sources if source.file.supervisor.child is not None]
-    for source in sources:
-        source.close()
-    assert not any(child.alive for child in children)
-    gc.collect()
-    assert _descriptors() - before == set()
-
-
-def test_p3_a_file_that_was_not_to_blame_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each child that opens the file is killed, as by a system short of memory; later no longer."""
-    monkeypatch.setattr(file, "AVOIDED_SECONDS", 0.0)
-    monkeypatch.setattr(supervisor, "AVOIDED_SECONDS", 0.0)
-    ask = client.ChildProcess.ask
-
-    def killed(child: client.ChildProcess, question: dict[str, Any], *args: Any, **options: Any) -> Any:
-        if question["op"] == "open":
-            child.close()
-            raise client.ChildDied("the child process ended (SIGKILL)")
-        return ask(child, question, *args, **options)
-
-    with opened(chunked(tmp_path / "x.h5")) as source:
-        source.file.close()
-        monkeypatch.setattr(client.ChildProcess, "ask", killed)
-        with pytest.raises(CorruptData, match="SIGKILL"):
-            source.file.ask({"op": "attributes", "path": []})
-        monkeypatch.undo()
-        assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
-
-
-def test_p3_no_room_for_a_process_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A passing shortage is ENOMEM, and ends when it is over."""
-    path = chunked(tmp_path / "x.h5")
-    with opened(path) as source:
-        source.file.close()
-        begun = source.file.supervisor._child
-        assert begun is None
-        starter = starting.starter(filters.program(()))
-        for code in (errno.EAGAIN, errno.EMFILE):
-
-            def refuse(*_: object, code: int = code) -> Any:
-                raise OSError(code, os.strerror(code))
-
-            with monkeypatch.context() as patch:
-                patch.setattr(socket, "send_fds", refuse)
-                for _ in range(3):
-                    with pytest.raises(OutOfBudget, match=os.strerror(code)):
-                        source.file.ask({"op": "attributes", "path": []})
-            assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
-            source.file.close()
-        assert starter.pid is not None
-
-
-def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses, keeps nothing, and starts the next child."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    other, given = socket.socketpair()
-    make, pipes = os.pipe, list[int]()
-
-    def pipe() -> tuple[int, int]:
-        pipes.extend(made := make())
-        return made
-
-    def missing(_: int) -> int:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    def refuse() -> int:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(server.os, "fork", refuse)
-    monkeypatch.setattr(server.os, "pidfd_open", missing)
-    monkeypatch.setattr(server.os, "pipe", pipe)
-    serving = threading.Thread(target=server.serve, args=(theirs, lambda _: None))
-    serving.start()
-    with ours, theirs, other, given:
-        for _ in range(2):
-            socket.send_fds(ours, [server.START], [given.fileno()])
-            assert ours.recv(server.MESSAGE_BYTES) == server.NO + os.strerror(errno.EAGAIN).encode()
-        given.close()
-        assert other.recv(1) == b""
-        ours.shutdown(socket.SHUT_RDWR)
-        serving.join()
-    assert len(pipes) == 4
-    for end in pipes:
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(end)
-
-
 def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -793,49 +503,3 @@ def test_parallel_readers(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     assert failures == []
-
-
-def test_missing_landlock_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """One line, however many files."""
-    caplog.set_level(logging.WARNING)
-    pools = Shared().of(file.Pools)
-    for _ in range(3):
-        pools.say_once("nothing")
-    assert [record.getMessage() for record in caplog.records] == ["nothing"]
-
-
-def test_memory_of_the_child_is_bounded(tmp_path: Path) -> None:
-    """A read of 8 GiB fails in the child alone."""
-    path = tmp_path / "huge.h5"
-    with h5py.File(path, "w") as out:
-        out.create_dataset("x", (1 << 33,), "u1")
-    with opened(path) as source:
-        question = {"op": "read", "path": ["x"], "start": [0], "shape": [1 << 33], "fill": "", "limit": 1 << 40}
-        with pytest.raises(TooLarge, match="memory"):
-            source.file.ask(question, limit=1 << 33)
-        assert source.root.attributes() == {}
-        assert array(source, "x").chunks.count() == 0
-
-
-def test_p8_without_process_descriptors_the_end_of_a_child_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before Linux 5.3, and if a seccomp filter forbids them, no HDF5 file could be opened."""
-
-    def missing(*arguments: object) -> int:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(os, "pidfd_open", missing)
-    monkeypatch.setattr(signal, "pidfd_send_signal", missing)
-    server._Life().vain()
-    life = server._Life()
-    number = os.fork()
-    if number == 0:
-        life.in_child()
-        signal.pause()
-        os._exit(0)
-    child = object.__new__(client.ChildProcess)
-    child.pid, child._handle = number, life.descriptor(number)
-    assert not child._has_ended(0)
-    child._kill()
-    assert child._has_ended(30)
-    os.close(child._handle)
-    assert os.WTERMSIG(os.waitpid(number, 0)[1]) == signal.SIGKILL
