@@ -1,8 +1,7 @@
-"""The life of real mounts of an in-memory tree: readiness, refusals, signals, crashes, and nothing left behind."""
+"""The life of real mounts of an in-memory tree, until nothing is left. Not here: refusals, signals (`test_mount_*.py`)."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -19,21 +18,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import forking
 import posix_checks
 import pytest
-from fake_mount import PROGRAM, FakeMount, ended
+from commands_run import refused, run
+from fake_mount import FakeMount, ended
 from forking import environment
 from mounting import fsbridge, mounted, mounts_at, without_log_notice
-from observing import own_memory
 from waiting import until
 
 from fsbridge import cli
-from fsbridge.config import Config, Remote
+from fsbridge.config import Config
 from fsbridge.errors import SetupError
 from fsbridge.mount import daemon, lifecycle, preflight
-
-CYCLES = 20
 
 NOBODY = 65534
 
@@ -101,27 +97,6 @@ def test_read_ahead(fake: FakeMount) -> None:
     assert setting.read_text().strip() == "1024"
 
 
-def run_program(text: str, where: Path, *words: str | os.PathLike[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program in Python that starts as `fsbridge` does."""
-    (where / "program.py").write_text(text)
-    return forking.run(*words, program=where / "program.py")
-
-
-def run(*command: object) -> subprocess.CompletedProcess[str]:
-    words = [os.fspath(word) for word in command]  # type: ignore[call-overload]
-    return subprocess.run(words, capture_output=True, text=True, env=environment(), check=False, timeout=60)
-
-
-def refused(fake: FakeMount, *options: str) -> str:
-    done = fake.run(*options)
-    assert done.returncode == 32
-    assert done.stdout == ""
-    assert not fake.daemons
-    assert done.stderr.startswith("fake_tree: ")
-    assert len(done.stderr.splitlines()) <= 2
-    return done.stderr
-
-
 def test_a_missing_mount_point(fake: FakeMount) -> None:
     fake.path.rmdir()
     assert f"{fake.path} does not exist\n  create it with: mkdir -p {fake.path}\n" in refused(fake)
@@ -136,149 +111,6 @@ def test_a_mount_point_that_is_a_link_to_nothing(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nothing")
     with pytest.raises(SetupError, match=f"{tmp_path}/link is a link to nothing, which does not exist$"):
         preflight.check(Config(source="", mountpoint=f"{tmp_path}/link"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"files": ("tif",)}, "--files is for the layout files, but the layout is zarr3\n  add: --layout files"),
-        ({"consolidated": True, "layout": "n5,files"}, "--consolidated is for the layout zarr2, but the layout is n5,files"),
-        ({"chunk_separator": "/"}, "--chunk-separator is for the layout zarr2"),
-        ({"remote": Remote(block_cache="/b")}, "--block-cache is for URLs, and /store is not one"),
-    ],
-)
-def test_an_option_that_would_do_nothing_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(SetupError, match=words) as caught:
-        preflight.check(Config("/store", "", **changes))
-    assert caught.value.exit_code == 1
-
-
-def test_a_file_as_mount_point(fake: FakeMount) -> None:
-    fake.path.rmdir()
-    fake.path.write_text("")
-    assert "is not a directory" in refused(fake)
-
-
-def test_a_spill_folder_that_cannot_be_used(fake: FakeMount) -> None:
-    missing = fake.path.parent / "no-such-folder"
-    done = fake.run("--spill-dir", str(missing))
-    assert done.returncode == 1
-    assert f"--spill-dir {missing}: No such file or directory\n  make it with: mkdir -p {missing}\n" in done.stderr
-    done = fake.run("--spill-dir", "/proc")
-    assert done.returncode == 1
-    assert "name a directory on a local disk" in done.stderr
-
-
-def test_a_mount_point_in_use(fake: FakeMount) -> None:
-    fake.start()
-    first = fake.daemon
-    done = fake.run()
-    assert done.returncode == 32
-    assert f"{fake.path} is already a mount point (of {fake.disk}, type fuse.fsbridge)\n" in done.stderr
-    assert f"unmount it with: fsbridge umount {fake.path}" in done.stderr
-    assert fake.daemon == first
-    fake.start("-o", "nonempty")
-    until(lambda: len(fake.daemons) == 2)
-    subprocess.run(["umount", fake.path], check=True)
-    until(lambda: fake.daemons == [first])
-    assert fake.mounted
-
-
-def test_p8_nestings_are_refused(fake: FakeMount, tmp_path: Path) -> None:
-    inside = fake.disk / "a" / "b"
-    inside.mkdir(parents=True)
-    link = tmp_path / "link"
-    link.symlink_to(fake.disk / "a")
-    store = str(fake.disk)
-    nestings = [
-        (store, str(inside), "is inside the store"),
-        (store, store, "is inside the store"),
-        (store, str(link / "b"), "is inside the store"),
-        (str(inside), store, "is inside the mount point"),
-        (str(link), store, "is inside the mount point"),
-    ]
-    for source, point, reason in nestings:
-        done = forking.run(source, point, program=PROGRAM)
-        assert done.returncode == 32, (source, point)
-        assert reason in done.stderr
-        assert "choose a mount point elsewhere" in done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make bind mounts")
-def test_p8_nestings_through_bind_mounts_are_refused(fake: FakeMount, tmp_path: Path) -> None:
-    (fake.disk / "a" / "m").mkdir(parents=True)
-    bound = tmp_path / "bound"
-    bound.mkdir()
-    subprocess.run(["mount", "--bind", fake.disk / "a", bound], check=True)
-    try:
-        for source, point in ((fake.disk, bound / "m"), (bound / "m", fake.disk)):
-            done = forking.run(source, point, program=PROGRAM)
-            assert done.returncode == 32
-            assert "is inside" in done.stderr
-    finally:
-        subprocess.run(["umount", bound], check=True)
-
-
-def test_a_source_that_cannot_be_opened(fake: FakeMount, tmp_path: Path) -> None:
-    program = """
-import sys
-from fsbridge.commands.mount import parse
-from fsbridge.errors import CorruptData, SetupError
-from fsbridge.mount.lifecycle import mount
-def broken(config):
-    raise {error}
-try:
-    sys.exit(mount(parse("t", sys.argv[1:]), broken))
-except SetupError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_code)
-"""
-    for error, code, words in (
-        ("CorruptData('zarr.json: no JSON')", 32, f"{fake.disk}: zarr.json: no JSON\n"),
-        ("FileNotFoundError(2, 'No such file or directory')", 32, f"{fake.disk}: No such file or directory\n"),
-        ("SetupError('no store there', 'look elsewhere')", 1, "no store there\n  look elsewhere\n"),
-    ):
-        for options in ([], ["--foreground"]):
-            done = run_program(program.replace("{error}", error), tmp_path, fake.disk, fake.path, *options)
-            assert (done.returncode, done.stdout, done.stderr) == (code, "", words)
-    done = run_program(program.replace("{error}", "ValueError('a bug')"), tmp_path, fake.disk, fake.path)
-    assert done.returncode == 2
-    assert "ValueError: a bug" in done.stderr
-    assert "the daemon ended before it was ready (exit code 4)" in done.stderr
-    assert not fake.mounted
-
-
-@pytest.mark.parametrize(
-    ("missing", "words"),
-    [("pyfuse3", ["mount"]), ("trio", ["mount", "--foreground"]), ("numpy", ["mount"]), ("numpy", ["info"])],
-    ids=lambda value: "-".join(value) if isinstance(value, list) else value,
-)
-def test_a_library_that_cannot_be_loaded_is_one_line(missing: str, words: list[str], tmp_path: Path) -> None:
-    """libfuse3 after an upgrade of the system; a checkout without its environment."""
-    (tmp_path / "mnt").mkdir()
-    (tmp_path / "store.zarr").mkdir()
-    (tmp_path / "store.zarr/.zgroup").write_text('{"zarr_format": 2}')
-    program = "import sys; sys.modules[sys.argv.pop(1)] = None; from fsbridge.cli import main; sys.exit(main())"
-    places = [tmp_path / "store.zarr", tmp_path / "mnt"][: 1 if words == ["info"] else 2]
-    done = run(sys.executable, "-c", program, missing, *words, *places)
-    assert (done.returncode, done.stdout) == (2, "")
-    first, second = done.stderr.splitlines()
-    assert first == f"fsbridge: Python cannot load what fsbridge needs: import of {missing} halted; None in sys.modules"
-    assert second.startswith(f"  {sys.executable} -m pip install --force-reinstall --no-cache-dir ")
-    assert f" '{missing}>=" in second
-
-
-def test_no_dev_fuse(fake: FakeMount) -> None:
-    """In a private mount namespace, where /dev/fuse is something else."""
-    for hide, code, message in (
-        ("mount --bind /dev/null /dev/fuse", 32, "fake_tree: cannot mount on"),
-        ("mount -t tmpfs none /dev", 2, "fake_tree: /dev/fuse does not exist\n  load the module with: modprobe fuse"),
-    ):
-        shell = ["unshare", "-m", "sh", "-c", f'{hide} && exec "$0" "$@"']
-        done = run(*shell, *fake.command())
-        assert done.returncode == code
-        assert done.stderr.startswith(message)
-        assert len(done.stderr.splitlines()) <= 2
 
 
 @pytest.fixture
@@ -412,179 +244,6 @@ def test_umount_of_a_busy_mount_says_what_to_do(fake: FakeMount) -> None:
         assert fsbridge("umount", fake.path, "--lazy").returncode == 0
         assert not fake.mounted
     fake.gone()
-
-
-def test_p10_sighup_reopens_the_log_in_the_background_and_ends_what_had_a_terminal(fake: FakeMount) -> None:
-    fake.start("--log-level", "info")
-    assert (fake.path / "broken").stat().st_size
-    os.rename(fake.log_path, rotated := fake.log_path.with_suffix(".1"))
-    os.kill(fake.daemon, signal.SIGHUP)
-    until(lambda: "SIGHUP: dropping caches" in rotated.read_text())
-    for dropped in ("the cache is empty", "what is remembered is forgotten"):
-        until(lambda dropped=dropped: dropped in rotated.read_text() + fake.log())  # type: ignore[misc]
-    with contextlib.suppress(OSError):
-        (fake.path / "broken").read_bytes()
-    until(lambda: "ZeroDivisionError" in fake.log())
-    assert "ZeroDivisionError" not in rotated.read_text()
-    assert (fake.path / "dir/3").read_bytes() == b"3\n"
-    fake.signal(signal.SIGTERM)
-    fake.start_foreground()
-    assert fake.signal(signal.SIGHUP) < 2 + 8
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_p10_a_signal_unmounts_even_with_open_files(fake: FakeMount, number: int) -> None:
-    fake.start()
-    file = os.open(fake.path / "big", os.O_RDONLY)
-    directory = os.open(fake.path / "dir", os.O_RDONLY)
-    os.read(file, 10)
-    assert fake.signal(number) < 2 + 8, "2 s promised, on an idle machine"
-    with pytest.raises(OSError, match="Transport endpoint") as caught:
-        os.pread(file, 10, 900_000)
-    assert caught.value.errno == errno.ENOTCONN
-    for fd in (file, directory):
-        with contextlib.suppress(OSError):  # close(2) reports that there is no answer
-            os.close(fd)
-    assert os.listdir(fake.path) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM])
-def test_p10_a_signal_that_means_nothing_leaves_the_mount_alone(fake: FakeMount, number: int) -> None:
-    fake.start()
-    os.kill(fake.daemon, number)
-    assert (fake.path / "hello").read_bytes() == b"hello, world\n"
-
-
-def test_an_interrupt_while_the_command_is_imported_is_no_traceback() -> None:
-    command = [sys.executable, "-c", "import sys; sys.modules['fsbridge.cli'] = None; import fsbridge.__main__ as entry\n"
-               "import builtins\nreal = builtins.__import__\n"
-               "def interrupted(name, *rest, **named):\n    if name == 'fsbridge.cli': raise KeyboardInterrupt\n"
-               "    return real(name, *rest, **named)\n"
-               "builtins.__import__ = interrupted\nsys.exit(entry.main())"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (8, "")
-
-
-def test_p10_a_signal_unmounts_even_while_reads_hang(fake: FakeMount) -> None:
-    fake.start()
-    codes: list[int | None] = []
-
-    def read(file: int) -> None:
-        try:
-            os.read(file, 10)
-        except OSError as error:
-            codes.append(error.errno)
-        finally:
-            with contextlib.suppress(OSError):  # the file system behind it has gone
-                os.close(file)
-
-    # Opened here: on a busy machine a later open would find the empty directory below the ended mount.
-    readers = [threading.Thread(target=read, args=(os.open(fake.path / "hang", os.O_RDONLY),)) for _ in range(10)]
-    for reader in readers:
-        reader.start()
-    time.sleep(0.5)
-    assert (fake.path / "hello").read_bytes() == b"hello, world\n"
-    assert fake.signal(signal.SIGTERM) < 2 + 8
-    for reader in readers:
-        reader.join(10)
-    assert len(codes) == 10
-    assert set(codes) <= {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
-
-
-def test_foreground(fake: FakeMount) -> None:
-    process = fake.start_foreground("--log-level", "info")
-    assert (fake.path / "hello").exists()
-    assert process.stderr is not None
-    told = iter(process.stderr.readline, "")
-    assert f"fsbridge: INFO {fake.disk} is mounted on {fake.path}\n" in told, "which takes a program of its own"
-    process.send_signal(signal.SIGINT)
-    assert f"fsbridge: INFO SIGINT: unmounting {fake.path}\n" in told
-    out, _ = process.communicate(timeout=20)
-    assert (process.returncode, out) == (0, "")
-    assert not fake.mounted
-
-
-def test_p10_a_signal_at_any_moment_leaves_no_mount(fake: FakeMount) -> None:
-    """Also between the mount and the first request."""
-    for delay in range(10):
-        process = fake.start_foreground()
-        time.sleep(delay / 500)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0, process.communicate()
-        assert not fake.mounted
-        assert process.communicate() == ("", "")
-
-
-def test_p10_what_never_began_leaves_no_mount(fake: FakeMount) -> None:
-    """If the descriptors run out before its first answer, no mount is reported that would stay."""
-    for descriptors in range(8, 64, 2):
-        limited = ["prlimit", f"--nofile={descriptors}:{descriptors}", *fake.command("--log-file", str(fake.log_path))]
-        done = subprocess.run(limited, capture_output=True, text=True, timeout=60, env=environment(), check=False)
-        if done.returncode == 0:
-            break
-        assert not fake.mounted, (descriptors, done.stderr)
-    assert done.returncode == 0, done.stderr
-
-
-def test_p10_after_kill_readers_get_enotconn_until_it_is_cleared(fake: FakeMount) -> None:
-    fake.start()
-    os.kill(fake.daemon, signal.SIGKILL)
-    fake.gone()
-    assert fake.mounted
-    codes = set()
-
-    def refused() -> bool:
-        with pytest.raises(OSError, match=str(fake.path)) as caught:
-            os.listdir(fake.path)
-        codes.add(caught.value.errno)
-        return caught.value.errno == errno.ENOTCONN
-
-    until(refused)
-    assert codes <= {errno.ENOTCONN, errno.ECONNABORTED}, "the latter while the killed process is being taken down"
-    done = fake.run()
-    assert done.returncode == 32
-    assert (
-        f"{fake.path} is a stale mount: its daemon has ended\n  unmount it with: fsbridge umount {fake.path}" in done.stderr
-    )
-    fake.start("--force")
-    assert (fake.path / "hello").exists()
-    os.kill(fake.daemon, signal.SIGKILL)
-    fake.gone()
-    assert fsbridge("umount", fake.path).returncode == 0
-    assert not fake.mounted
-    fake.start()
-
-
-def test_p11_cycles_leave_nothing(fake: FakeMount) -> None:
-    for cycle in range(CYCLES):
-        fake.start()
-        assert (fake.path / "hello").read_bytes() == b"hello, world\n"
-        if cycle % 2:
-            fake.signal(signal.SIGTERM)
-        else:
-            subprocess.run(["umount", fake.path], check=True)
-            fake.gone()
-    assert not mounted(fake.path)
-
-
-def test_p11_descriptors_threads_and_memory_return_to_their_start(fake: FakeMount) -> None:
-    fake.start()
-    pid = fake.daemon
-
-    def use(times: int) -> None:
-        for _ in range(times):
-            (fake.path / "big").read_bytes()
-            os.listdir(fake.path / "space")
-            (fake.path / "space" / "7").read_bytes()
-
-    def gauges() -> tuple[int, int]:
-        return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
-
-    use(20)
-    start, resident = gauges(), own_memory(pid)
-    use(200)
-    until(lambda: gauges() <= start)
-    assert own_memory(pid) - resident < 20 << 20
 
 
 def test_systemd_is_notified(fake: FakeMount, tmp_path: Path) -> None:
