@@ -1,14 +1,10 @@
-"""`fsbridge verify`: well where all is well, and each kind of damage named."""
+"""`fsbridge verify`: well where all is well, and each damage named. Not here: odd files, links (`test_verify_files.py`)."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import stat
 import struct
 import warnings
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,22 +14,17 @@ import hangar_data
 import icechunk_data
 import lmdb
 import numpy as np
-import nwb_data
 import pytest
 import zarr
 from fake_s3 import BUCKET, FakeS3
 from in_process import fsbridge
 from source_places import upload, write_all, write_each
+from verifying import ARRAY2, verify, virtual_file, zarr2_store
 
 
 @pytest.fixture
 def each(tmp_path: Path) -> dict[str, Path]:
     return write_each(tmp_path)
-
-
-def verify(*words: str | os.PathLike[str], timeout: float = 300) -> tuple[int, list[dict[str, object]], str]:
-    done = fsbridge("verify", "--json", *words, timeout=timeout)
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
 def test_all_is_well_in_every_format_and_place(each: dict[str, Path], server: FakeS3) -> None:
@@ -309,21 +300,6 @@ def test_p6_large_chunks_in_a_small_cache(tmp_path: Path) -> None:
     assert {one["kind"] for one in found} == {"unsupported"}
 
 
-GROUP2 = '{"zarr_format": 2}'
-ARRAY2 = json.dumps(
-    {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None, "filters": None}
-    | {"fill_value": 0, "order": "C"}
-)
-
-
-def zarr2_store(path: Path) -> Path:
-    """A Zarr v2 store with the group `g`, the array `g/a` in it, and one chunk."""
-    (path / "g/a").mkdir(parents=True)
-    for name, text in ((".zgroup", GROUP2), ("g/.zgroup", GROUP2), ("g/a/.zarray", ARRAY2), ("g/a/0", "\0" * 8)):
-        (path / name).write_text(text)
-    return path
-
-
 @pytest.mark.parametrize("place", ["", "g/"])
 @pytest.mark.parametrize("name", [".zgroup", ".zattrs"])
 @pytest.mark.parametrize("data", [b'{"zarr_for', b"", b'\xb4{"zarr_format": 2}', b"[]", None])
@@ -344,97 +320,6 @@ def test_p3_a_group_document_of_another_version_is_not_well(tmp_path: Path) -> N
     code, found, _ = verify(tmp_path / "s")
     assert (code, [one["path"] for one in found]) == (1, ["/g"])
     assert "Zarr format 7" in str(found[0]["reason"])
-
-
-def fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def socket_at(path: Path) -> None:
-    os.mknod(path, 0o600 | stat.S_IFSOCK)
-
-
-def link_to_a_device(path: Path) -> None:
-    path.symlink_to(path.with_name(".device"))
-    os.mkfifo(path.with_name(".device"))
-
-
-@pytest.mark.parametrize("make", [fifo, socket_at, link_to_a_device])
-@pytest.mark.parametrize("name", ["a/b/c/1/1/0", "a/b/c/1", "a/b/c", "a/b/zarr.json", "a/zarr.json", "zarr.json", "a/more"])
-def test_p3_what_is_neither_file_nor_directory_is_not_well(
-    name: str, make: Callable[[Path], None], each: dict[str, Path]
-) -> None:
-    place = each["zarr3"] / name
-    if place.is_dir():
-        shutil.rmtree(place)
-    place.unlink(missing_ok=True)
-    make(place)
-    done = fsbridge("verify", "--format", "zarr3", each["zarr3"])
-    assert done.returncode == 1
-    assert f"{place}: a FIFO, socket or device" in done.stdout
-
-
-def test_a_fifo_among_flat_chunks_is_not_well(tmp_path: Path) -> None:
-    os.mkfifo(zarr2_store(tmp_path / "s") / "g/a/1")
-    code, found, _ = verify(tmp_path / "s")
-    assert (code, [(one["kind"], one["path"]) for one in found]) == (1, [("inconsistent", "/g/a")])
-
-
-def test_p3_links_that_lead_nowhere_are_not_well(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "l.h5", "w") as file:
-        file["g/x"] = 1
-        file["g/good"], file["g/round"] = h5py.SoftLink("/g/x"), h5py.SoftLink("again")
-        file["again"] = h5py.SoftLink("g/good")
-    assert verify(tmp_path / "l.h5")[0] == 1  # `g/round` leads to `g/again`, which is not there
-    with h5py.File(tmp_path / "l.h5", "a") as file:
-        del file["g/round"]
-        file["g/round"] = h5py.SoftLink("/again")
-    assert verify(tmp_path / "l.h5")[:2] == (0, [])
-    with h5py.File(tmp_path / "l.h5", "a") as file:
-        file["g/gone"], file["g/self"], file["below"] = map(h5py.SoftLink, ("/nothing", "self", "/g/x/y"))
-    code, found, _ = verify(tmp_path / "l.h5")
-    assert (code, [(one["kind"], one["path"]) for one in found]) == (
-        1,
-        [("inconsistent", "/below"), ("inconsistent", "/g/gone"), ("inconsistent", "/g/self")],
-    )
-    assert all("leads nowhere" in str(one["reason"]) for one in found)
-    assert verify(f"{tmp_path}/l.h5//g/x")[0] == 0
-
-
-def test_links_of_hdmf_that_are_skipped_are_not_well(tmp_path: Path) -> None:
-    store = nwb_data.unpack("zarr2", tmp_path / "stores")
-    assert verify(store / "session.nwb.zarr")[:2] == (0, [])
-    code, found, _ = verify(store / "linking.nwb.zarr")
-    assert code == 1
-    assert {one["kind"] for one in found} == {"skipped"}
-    assert all("is not followed (--allow-external)" in str(one["reason"]) for one in found)
-    assert verify(store / "linking.nwb.zarr", "--allow-external", store)[:2] == (0, [])
-    document = store / "session.nwb.zarr/.zattrs"
-    attributes = json.loads(document.read_text())
-    attributes["zarr_link"] = [{"name": "nowhere", "path": "/nothing", "source": "."}, {"name": 3}]
-    document.write_text(json.dumps(attributes))
-    (store / "session.nwb.zarr/.zmetadata").unlink()
-    code, found, _ = verify(store / "session.nwb.zarr")
-    assert sorted((one["kind"], one["path"]) for one in found) == [("inconsistent", "/nowhere"), ("skipped", "/")]
-
-
-def virtual_file(path: Path) -> None:
-    """`v.h5` with data of `s0.h5` and `s1.h5`, of a virtual dataset of `w.h5`, and of this file itself."""
-    for number in range(2):
-        with h5py.File(path / f"s{number}.h5", "w") as file:
-            file["d"] = np.arange(3) + 1
-            file["link"] = h5py.SoftLink("/d")
-    with h5py.File(path / "w.h5", "w") as file:
-        layout = h5py.VirtualLayout((3,), "i8")
-        layout[:] = h5py.VirtualSource("s1.h5", "link", (3,))
-        file.create_virtual_dataset("w", layout)
-    with h5py.File(path / "v.h5", "w") as file:
-        file["own"] = np.arange(3)
-        layout = h5py.VirtualLayout((4, 3), "i8")
-        sources = [("s0.h5", "d"), ("s1.h5", "d"), ("w.h5", "w"), (".", "own")]
-        for row, (name, dataset) in enumerate(sources):
-            layout[row] = h5py.VirtualSource(name, dataset, (3,))
-        file.create_virtual_dataset("v", layout, fillvalue=-5)
 
 
 def gone_dataset(path: Path, name: str) -> None:
@@ -474,24 +359,6 @@ def test_p3_a_raw_file_that_is_too_short_is_not_well(tmp_path: Path) -> None:
     code, found, _ = verify(tmp_path / "e.h5", "--allow-external", tmp_path)
     assert (code, [one["kind"] for one in found]) == (1, ["skipped"])
     assert "has 1 bytes too few" in str(found[0]["reason"])
-
-
-def test_p3_a_zip_whose_names_have_backslashes_has_its_arrays(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
-        archive.writestr(".zgroup", GROUP2)
-        archive.writestr("x|.zarray", ARRAY2)
-        archive.writestr("x|0", bytes(8))
-    (tmp_path / "w.zip").write_bytes((tmp_path / "w.zip").read_bytes().replace(b"x|", b"x\\"))
-    code, found, said = verify(tmp_path / "w.zip")
-    assert (code, found) == (0, [])
-    assert "1 array, 1 chunk decoded" in said
-
-
-def test_p3_members_of_a_zip_that_are_hidden_are_not_well(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
-        archive.writestr(".zgroup", GROUP2)
-        archive.writestr("../x", "")
-    assert [one["kind"] for one in verify(tmp_path / "w.zip")[1]] == ["skipped"]
 
 
 def test_p3_text_that_is_not_utf8_is_not_well(tmp_path: Path) -> None:
@@ -540,21 +407,6 @@ def test_p3_attributes_that_cannot_be_read_are_not_well(tmp_path: Path) -> None:
     assert [(one["kind"], one["path"]) for one in verify(tmp_path / "a.h5")[1]] == [("skipped", "/good")]
 
 
-def test_p3_a_name_that_only_the_directory_of_a_zip_has_is_not_well(tmp_path: Path) -> None:
-    """The directory has no checksum: a chunk whose name is damaged there would be the fill value."""
-    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
-        archive.writestr(".zgroup", GROUP2)
-        archive.writestr("x/.zarray", ARRAY2)
-        archive.writestr("x/0", bytes(8))
-    assert verify(tmp_path / "w.zip")[:2] == (0, [])
-    data = (tmp_path / "w.zip").read_bytes()
-    at = data.rindex(b"x/0")
-    (tmp_path / "w.zip").write_bytes(data[:at] + b"x_0" + data[at + 3 :])
-    code, found, _ = verify(tmp_path / "w.zip")
-    assert (code, [one["kind"] for one in found]) == (1, ["skipped", "damaged"])  # x_0 would be one of the other files
-    assert all("its local header names b'x/0'" in str(one["reason"]) for one in found)
-
-
 @pytest.mark.parametrize("document", [".zarray", "zarr.json", "attributes.json"])
 def test_p3_chunks_of_which_no_document_says_what_they_are_are_not_well(document: str, each: dict[str, Path]) -> None:
     store = each[{".zarray": "zarr2", "zarr.json": "zarr3", "attributes.json": "n5"}[document]]
@@ -583,21 +435,6 @@ def test_a_group_of_n5_with_one_attribute_of_an_array_is_well(tmp_path: Path) ->
     (tmp_path / "s.n5/attributes.json").write_text('{"n5": "4.0.0"}')
     (tmp_path / "s.n5/setup0/attributes.json").write_text('{"downsamplingFactors": [[1, 1, 1]], "dataType": "uint16"}')
     assert verify(tmp_path / "s.n5")[:2] == (0, [])
-
-
-@pytest.mark.parametrize("name", ["s0.h5", "s1.h5", "raw"])
-def test_p7_a_source_that_is_a_fifo_is_refused_at_once(name: str, tmp_path: Path) -> None:
-    """HDF5 would wait for its writer until the deadline, at each question."""
-    virtual_file(tmp_path)
-    with h5py.File(tmp_path / "v.h5", "a") as file:
-        file.create_dataset("x", (4,), "u1", external=[(str(tmp_path / "raw"), 0, 4)])
-    (tmp_path / "raw").write_bytes(b"abcd")
-    assert verify(tmp_path / "v.h5", "--allow-external", tmp_path)[:2] == (0, [])
-    (tmp_path / name).unlink()
-    os.mkfifo(tmp_path / name)
-    code, found, _ = verify(tmp_path / "v.h5", "--allow-external", tmp_path)
-    assert (code, {one["path"] for one in found}) == (1, {"/x" if name == "raw" else "/v"})
-    assert all("which is no regular file" in str(one["reason"]) for one in found)
 
 
 def test_p3_an_absent_source_in_object_storage_is_not_well(server: FakeS3, tmp_path: Path) -> None:
@@ -629,14 +466,3 @@ def test_all_is_well_on_a_web_server_that_lists_nothing(version: Any, server: Fa
     code, found, said = verify("--allow-http", server.url("a.zarr"))
     assert (code, found) == (0, [])
     assert "2 groups, 1 array, 1 chunk decoded" in said
-
-
-def test_a_zip_that_other_programs_refuse_is_not_well(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
-        archive.writestr(".zgroup", GROUP2)
-    data = bytearray((tmp_path / "w.zip").read_bytes())
-    data[data.rindex(b"PK\1\2") + 6] = 197
-    (tmp_path / "w.zip").write_bytes(data)
-    with pytest.raises(NotImplementedError, match=r"version 19\.7"):
-        zipfile.ZipFile(tmp_path / "w.zip")
-    assert [one["kind"] for one in verify(tmp_path / "w.zip")[1]] == ["skipped"]
