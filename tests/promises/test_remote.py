@@ -1,4 +1,4 @@
-"""Mounts of stores that live elsewhere: what faults look like, that no secret shows. Not here: costs (`test_requests.py`)."""
+"""Mounts of stores that live elsewhere: what faults look like, no secret shows. Not here: costs (`test_requests.py`)."""
 
 from __future__ import annotations
 
