@@ -1,4 +1,4 @@
-"""HDF5 files whose data lie in others. Not here: what of it may be read."""
+"""Elements of HDF5 files with data in other files. Not here: what of them may be read."""
 
 from __future__ import annotations
 

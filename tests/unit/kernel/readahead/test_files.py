@@ -1,4 +1,4 @@
-"""Read-ahead in files: chunks are decoded once and right, long files made ready in parts. Not here: who is followed."""
+"""Read-ahead in files: chunks are decoded once and right, long files made ready in parts. Not here: which are followed."""
 
 from __future__ import annotations
 
