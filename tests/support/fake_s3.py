@@ -11,6 +11,7 @@ import hashlib
 import threading
 import time
 import urllib.parse
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -148,6 +149,7 @@ class FakeS3:
         self.connections = 0
         self.port = 0
         self._loop = asyncio.new_event_loop()
+        self._transports = weakref.WeakSet[asyncio.WriteTransport]()
         self._counts: dict[tuple[str, str], int] = {}
         self._gathering: Gathering | None = None
         self._held: tuple[Callable[[Request], object], asyncio.Event] | None = None
@@ -234,6 +236,9 @@ class FakeS3:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             self._turn()  # transports close on the next turn
+        for transport in list(self._transports):
+            transport.abort()  # one that is closed already, and waits for a client that does not read
+        self._turn()
         self._loop.close()
 
     def _turn(self) -> None:
@@ -242,6 +247,7 @@ class FakeS3:
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self._transports.add(writer.transport)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
