@@ -16,6 +16,10 @@ import zarr
 from conftest import MountFunction
 from hangar_data import unpack
 
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError
+from fsbridge.unmounted import VirtualTree
+
 
 @pytest.fixture(params=[2, 3])
 def climate(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
@@ -242,3 +246,13 @@ def test_arrays_named_by_paths_are_in_the_file_and_attributes_say_how_they_are_c
         assert set(dataset["t"].coords) == {"lat", "lon"}
     shown = subprocess.run(["ncdump", "-h", str(mounted / "d" / "t.nc")], check=True, capture_output=True, text=True).stdout
     assert 't:coordinates = "lat lon" ;' in shown
+
+
+def test_p6_an_attribute_that_names_very_many_arrays_is_refused(tmp_path: Path) -> None:
+    names = " ".join(f"/gone{number}" for number in range(20_000))
+    zarr.create_array(tmp_path / "s.zarr/t", data=np.arange(3.0), dimension_names=["x"], attributes={"coordinates": names})
+    with (
+        VirtualTree(Config(str(tmp_path / "s.zarr"), "", layout="files", files=("nc",))) as tree,
+        pytest.raises(FsbridgeError, match="t and what it names are looked for at more than 10000 places"),
+    ):
+        tree.open("t.nc")

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from fsbridge.errors import PASSING, FsbridgeError, NotFound, printable
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, TooLarge, printable
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Pick, Selection
@@ -28,6 +28,9 @@ from fsbridge.metadata import JSON, Origin
 from fsbridge.model import Array
 
 log = logging.getLogger(__name__)
+
+MAX_LOOKS = 10_000
+"""Most places where named arrays are looked for: half a second in a local store. An attribute may have a million names."""
 
 
 def array_netcdf(array: OpenArray, selection: Selection | None = None, name: str | None = None) -> H5Group:
@@ -59,10 +62,10 @@ def _written(walk: Walk, array: OpenArray, view: View) -> Walked:
             except PASSING:
                 raise
             except FsbridgeError as error:
-                beside.left_out.append(f"{name}: {error}")
+                beside.left_out[f"{name}: {error}"] = None
         for reason in beside.left_out:
             log.warning("left out of %s.%s: %s", printable(view.name), NC.suffix, printable(reason))
-        return walk.finished(beside.left_out, beside.seen)
+        return walk.finished(list(beside.left_out), beside.seen)
 
 
 def _open(array: OpenArray, view: View) -> Opened:
@@ -77,7 +80,7 @@ class _Beside:
 
     def __init__(self, array: OpenArray, selection: Selection) -> None:
         self.seen: list[Origin] = []
-        self.left_out: list[str] = []
+        self.left_out: dict[str, None] = {}  # in order
         self._names = {array.names: array.name}  # in the file, by path
         self._called: dict[tuple[str, ...], dict[str, str]] = {}  # what an array's attributes call others, and their names
         self._array = array
@@ -129,7 +132,7 @@ class _Beside:
         for name in (other.name, "_".join(other.names)):
             if too_long(name) is None and name not in self._names.values() and not self._hides(other, name):
                 return name
-        self.left_out.append(f"{'/'.join(('', *other.names))}: its name is too long for netCDF, or taken")
+        self.left_out[f"{'/'.join(('', *other.names))}: its name is too long for netCDF, or taken"] = None
         return None
 
     def _hides(self, other: OpenArray, name: str) -> bool:
@@ -155,8 +158,7 @@ class _Beside:
         group = array.surroundings.group
         variable = None if group is None else self._at(group, reference)
         if variable is None:
-            reason = f"{reference}: {array.name} names it, but there is no such array in the store"
-            self.left_out.extend(() if reason in self.left_out else (reason,))
+            self.left_out[f"{reference}: {array.name} names it, but there is no such array in the store"] = None
         return variable
 
     def _near(self, array: OpenArray, name: str) -> OpenArray | None:
@@ -170,6 +172,8 @@ class _Beside:
         return None
 
     def _at(self, group: SourceMember, path: str) -> OpenArray | None:
+        if len(self.seen) >= MAX_LOOKS:
+            raise TooLarge(f"{self._array.name} and what it names are looked for at more than {MAX_LOOKS} places")
         pair = _array_at(group, path)
         self.seen.append(SeenMember(group, path, None if pair is None else pair[1].version))
         return None if pair is None else self._array.beside(pair[0], path.rpartition("/")[2], pair[1])
