@@ -41,7 +41,7 @@ def _spells(*pair: str) -> bool:
         if isinstance(text, str) and other.startswith(("{", "[")):
             try:
                 return _plain({"": json.loads(text)}) == {"": other}
-            except ValueError:
+            except (ValueError, RecursionError):
                 return False
     return False
 

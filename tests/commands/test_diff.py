@@ -290,3 +290,11 @@ def test_a_difference_of_nwb_in_any_element_is_found(
     for other in ("zarr2", "zarr3"):
         code, lines = diff(changed, nwb[other])
         assert (code, [line.partition(", largest")[0] for line in lines]) == (1, [expected])
+
+
+@pytest.mark.parametrize("depth", [700, 100_000])
+def test_text_that_is_deeply_nested_json_is_another_value(depth: int, tmp_path: Path) -> None:
+    for name, value in (("one", "[" * depth + "]" * depth), ("other", [1, 2])):
+        zarr.open_group(tmp_path / name, mode="w", attributes={"x": value})
+    done = fsbridge("diff", tmp_path / "one", tmp_path / "other")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "/: attributes differ: x\n", "")
