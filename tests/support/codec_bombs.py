@@ -9,6 +9,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 from fsbridge.codecs import Decoder, blosc, filters, lz4, objects, streams, table
 
@@ -21,10 +22,10 @@ HUGE = 64 << 20
 PIECE = bytes(1 << 20)
 
 
-def _pieces(compressor: object, *, flush: bool = True) -> bytes:
+def _pieces(compressor: Any, *, flush: bool = True) -> bytes:
     """64 MiB of zeros through a compressor object, without holding them."""
-    parts = [compressor.compress(PIECE) for _ in range(HUGE // len(PIECE))]  # type: ignore[attr-defined]
-    return b"".join([*parts, compressor.flush()])  # type: ignore[attr-defined]
+    parts = [compressor.compress(PIECE) for _ in range(HUGE // len(PIECE))]
+    return b"".join([*parts, compressor.flush()])
 
 
 def _lz4_zeros(size: int) -> bytes:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ def zstd_encode(data: bytes, *, content_size: bool = True, checksum: bool = Fals
         CompressionParameter.checksum_flag: int(checksum),
         CompressionParameter.window_log: 17,
     }
-    compressor = ZstdCompressor(options=options)
+    compressor = ZstdCompressor(options={int(option): value for option, value in options.items()})
     if content_size:
         compressor.set_pledged_input_size(len(data))
         return compressor.compress(data, compressor.FLUSH_FRAME)
@@ -92,7 +92,7 @@ COMPRESSORS: dict[str, tuple[Callable[[bytes], bytes], Decoder]] = {
     "n5 lz4 numcodecs": (lambda d: bytes(numcodecs.LZ4().encode(d)), lz4.N5Lz4()),
     "n5 lz4 z5": (lambda d: bytes(numcodecs.LZ4().encode(d))[4:], lz4.N5Lz4()),
     **{
-        f"blosc {cname} {shuffle}": (lambda d, c=cname, s=shuffle: blosc_encode(d, c, s), blosc.Blosc())
+        f"blosc {cname} {shuffle}": (partial(blosc_encode, cname=cname, shuffle=shuffle), blosc.Blosc())
         for cname in BLOSC_COMPRESSORS
         for shuffle in (0, 1, 2)
     },

@@ -59,14 +59,15 @@ def _options(name: str, values: np.ndarray[Any, Any]) -> dict[str, Any]:
     """What the class of a codec of imagecodecs cannot do without."""
     if name in ("byteshuffle", "floatpred", "meshopt", "pcodec", "rcomp", "sz3"):
         return {"shape": list(values.shape), "dtype": values.dtype.str}
-    return {
+    options: dict[str, dict[str, Any]] = {
         "checksum": {"kind": "crc32"},
         "packints": {"dtype": "<u2", "bitspersample": 16},
         "rgbe": {"header": True},
         "quantize": {"mode": "bitround", "nsd": 3},
         "sperr": {"level": 16, "mode": "bpp"},
         "szip": {"options_mask": 4, "pixels_per_block": 8, "bits_per_pixel": 8, "pixels_per_scanline": 24},
-    }.get(name, {})
+    }
+    return options.get(name, {})
 
 
 READ_ONLY = {

@@ -9,8 +9,8 @@ from fake_mount import FakeMount
 from forking import environment
 
 
-def run(*command: object) -> subprocess.CompletedProcess[str]:
-    words = [os.fspath(word) for word in command]  # type: ignore[call-overload]
+def run(*command: str | os.PathLike[str]) -> subprocess.CompletedProcess[str]:
+    words = [os.fspath(word) for word in command]
     return subprocess.run(words, capture_output=True, text=True, env=environment(), check=False, timeout=60)
 
 

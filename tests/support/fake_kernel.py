@@ -6,13 +6,14 @@ changed time empties them; a path that was ESTALE is looked up once more, each o
 
 from __future__ import annotations
 
+import builtins
 import errno
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyfuse3
 import pytest
@@ -153,18 +154,18 @@ class FakeKernel:
         with _pinned(inode := await self._walk(path, True)):
             return await ask(inode)
 
-    async def _list(self, inode: Inode, fh: int, room: int) -> list[bytes]:
-        found: list[bytes] = []
+    async def _list(self, inode: Inode, fh: int, room: int) -> builtins.list[bytes]:
+        names: builtins.list[bytes] = []
         start = 0
         while True:
-            told: list[Any] = [room]
-            await self.filesystem.readdir(fh, start, told)  # type: ignore[arg-type]
+            told: builtins.list[Any] = [room]
+            await self.filesystem.readdir(fh, start, cast(Any, told))
             if len(told) == 1:
-                return found
+                return names
             start = told[-1][2]
             for name, entry, _ in told[1:]:
                 if name not in (b".", b".."):
-                    found.append(name)
+                    names.append(name)
                     await self._told(inode, name, entry)
 
     def _reply(self, token: Any, name: bytes, entry: Any, next_id: int) -> bool:

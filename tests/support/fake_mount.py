@@ -48,7 +48,7 @@ class FakeMount:
         if program:
             file = self.path.with_name("program.py")
             file.write_text(program)
-        words = (self.disk, self.path, "--foreground", *options)
+        words: tuple[str | os.PathLike[str], ...] = (self.disk, self.path, "--foreground", *options)
         started = forking.start(*words, program=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **process)
         self.foreground = started
         until(lambda: self.mounted or started.poll() is not None)

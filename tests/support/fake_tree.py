@@ -31,9 +31,8 @@ class FakeHandle(Handle):
     closed: bool = False
     window: int = 0
 
-    @property
-    def size(self) -> int:
-        return len(self.data)
+    def __post_init__(self) -> None:
+        self.size = len(self.data)
 
     def prefetch(self, start: int, stop: int) -> None:
         self.file.prefetched.append((start, stop))
@@ -76,7 +75,7 @@ class FakeFile(File):
     pinned: Any = None
 
     @property
-    def version(self) -> Hashable:
+    def version(self) -> Hashable:  # type: ignore[override]
         return ("stamp", self.stamp) if self.keyed else None
 
     def attrs(self) -> Attrs:
@@ -102,7 +101,7 @@ class Snapshot(File):
     stamp: int
 
     @property
-    def version(self) -> Hashable:
+    def version(self) -> Hashable:  # type: ignore[override]
         return ("stamp", self.stamp)
 
     def attrs(self) -> Attrs:
@@ -184,7 +183,7 @@ class FakeSpace(Space):
     directory: Any = None
 
     @property
-    def identity(self) -> Hashable:
+    def identity(self) -> Hashable:  # type: ignore[override]
         return id(self)
 
     def node(self, position: int) -> Any:
@@ -247,7 +246,7 @@ class DiskFile(File):
     stamp: Hashable = None
 
     @property
-    def version(self) -> Hashable:
+    def version(self) -> Hashable:  # type: ignore[override]
         return self.stamp
 
     def attrs(self) -> Attrs:

@@ -60,7 +60,8 @@ class FaultyMount:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(what), file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
+        answer: Any = json.loads(self._process.stdout.readline())
+        return answer
 
 
 class _Files(pyfuse3.Operations):
@@ -92,7 +93,7 @@ class _Files(pyfuse3.Operations):
     async def open(self, inode: int, flags: int, ctx: Any) -> pyfuse3.FileInfo:
         path = self._paths[inode]
         await self._fault("open", path)
-        return pyfuse3.FileInfo(fh=self._opened(os.open(path, os.O_RDONLY), path), direct_io=not path.endswith(MAPPED))
+        return pyfuse3.FileInfo(fh=self._number(os.open(path, os.O_RDONLY), path), direct_io=not path.endswith(MAPPED))
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
         descriptor, path = self._open[fh]
@@ -113,7 +114,8 @@ class _Files(pyfuse3.Operations):
 
     async def opendir(self, inode: int, ctx: Any) -> int:
         await self._fault("open", self._paths[inode])
-        return self._opened(os.open(self._paths[inode], os.O_RDONLY | os.O_DIRECTORY), self._paths[inode])
+        number: int = self._number(os.open(self._paths[inode], os.O_RDONLY | os.O_DIRECTORY), self._paths[inode])
+        return number
 
     async def readdir(self, fh: int, start: int, token: Any) -> None:
         path = self._open[fh][1]
@@ -132,7 +134,7 @@ class _Files(pyfuse3.Operations):
     async def releasedir(self, fh: int) -> None:
         await self.release(fh)
 
-    def _opened(self, descriptor: int, path: str) -> Any:
+    def _number(self, descriptor: int, path: str) -> Any:
         self._next += 1
         self._open[self._next] = descriptor, path
         return self._next

@@ -9,7 +9,6 @@ import errno
 import random
 import threading
 import time
-from abc import update_abstractmethods
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -73,12 +72,12 @@ class FaultyStore(Store):
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         fault = self._begin("read")
         data, stat = self.store.read(key, limit)
-        return self._damaged(fault, data), self._changed(fault, stat)
+        return self._damaged(fault, bytes(data)), self._changed(fault, stat)
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
         fault = self._begin("read_range")
         data, stat = self.store.read_range(key, start, length)
-        return self._damaged(fault, data), self._changed(fault, stat)
+        return self._damaged(fault, bytes(data)), self._changed(fault, stat)
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         fault = self._begin("list")
@@ -98,6 +97,9 @@ class FaultyStore(Store):
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         self._begin("mtimes")
         return self.store.mtimes(key, names)
+
+    def describe(self, key: Key) -> str:
+        return self.store.describe(key)
 
     def _begin(self, operation: str) -> str | None:
         fault = self.plan.next(operation)
@@ -124,4 +126,3 @@ class FaultyStore(Store):
 
 for name in {name for name in vars(Store) if not name.startswith("_")} - vars(FaultyStore).keys():
     setattr(FaultyStore, name, property(attrgetter(f"store.{name}")))  # the plan does not concern it
-update_abstractmethods(FaultyStore)

@@ -103,20 +103,21 @@ class Process:
         read = {stream: bytearray() for stream in (self.stdout, self.stderr) if stream and not stream.closed}
         with selectors.DefaultSelector() as waiting:
             for stream in read:
-                waiting.register(stream, selectors.EVENT_READ)
+                waiting.register(stream, selectors.EVENT_READ, read[stream])
             while waiting.get_map():
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left < 0:
                     raise subprocess.TimeoutExpired(self.args, timeout or 0)
                 for key, _ in waiting.select(left):
                     data = os.read(key.fd, 1 << 16)
-                    read[key.fileobj] += data  # type: ignore[index]
+                    key.data.extend(data)
                     if not data:
                         waiting.unregister(key.fileobj)
         for stream in read:
             stream.close()
         self.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
-        return tuple(self._shown(read[stream]) if stream in read else None for stream in (self.stdout, self.stderr))  # type: ignore[return-value]
+        out, err = (self._shown(read[stream]) if stream in read else None for stream in (self.stdout, self.stderr))
+        return out, err
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -260,7 +261,7 @@ class _Forker:
                 message, descriptors, _, _ = socket.recv_fds(self.control, REQUEST_BYTES, 4)
                 if not message:
                     return None
-                request = json.loads(message)
+                request: dict[str, Any] = json.loads(message)
                 status = socket.socket(fileno=descriptors[0])
                 number = os.fork()
                 if number == 0:
@@ -308,7 +309,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         before = getattr(sys, name)
         raw = os.fdopen(number, f"{mode}b", closefd=False)
         lines = name == "stderr" or (name == "stdout" and os.isatty(number))
-        stream = io.TextIOWrapper(raw, before.encoding, before.errors, line_buffering=lines)
+        stream: Any = io.TextIOWrapper(raw, before.encoding, before.errors, line_buffering=lines)
         stream.mode = mode  # as sys's own have it
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)

@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 1 << 16
@@ -31,6 +31,7 @@ ALLOWED_RSS = 96 << 20
 """Growth of the process over all mutations: samples are smaller than 16 KiB, so this is decoders' working memory."""
 PERTURBED_SHARE, PERTURBED_LEAST = 50, 300
 """Filling fresh memory is slow where a decoder reserves a window of 128 MiB, so only few chunks get it."""
+BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 INTERESTING = (0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 127, 128, 254, 255, 256, 4095, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1)
 
 
@@ -48,7 +49,7 @@ def mutate(rng: random.Random, stored: bytes, others: list[bytes]) -> bytes:
         elif kind == 2:
             data[position] = rng.randrange(256)
         elif kind <= 4:
-            width, order = rng.choice((1, 2, 4, 8)), rng.choice(("little", "big"))
+            width, order = rng.choice((1, 2, 4, 8)), rng.choice(BYTE_ORDERS)
             number = rng.choice(INTERESTING) + rng.choice((0, 0, -1, 1))
             data[position : position + width] = (number % (1 << 8 * width)).to_bytes(width, order)
         elif kind == 5:

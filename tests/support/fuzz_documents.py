@@ -15,7 +15,6 @@ import json
 import logging
 import random
 import shutil
-import sys
 import tempfile
 import time
 import traceback
@@ -119,7 +118,7 @@ def _n5(path: Path) -> None:
         (path / name / "attributes.json").write_text(json.dumps({**attributes, **({} if name else {"n5": "4.0.0"})}))
     for name, (values, attributes) in ARRAYS.items():
         if values.ndim:
-            grid = {"dimensions": values.shape, "blockSize": [max(1, n - 1) for n in values.shape]}
+            grid: dict[str, Any] = {"dimensions": values.shape, "blockSize": [max(1, n - 1) for n in values.shape]}
             metadata = {**grid, "dataType": values.dtype.name, "compression": {"type": "raw"}}
             spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path / name)}, "metadata": metadata}
             tensorstore.open(spec, create=True).result()[...] = values
@@ -131,7 +130,12 @@ def _hdmf(path: Path) -> None:
     """With links in groups, to an array, to themselves and to nothing; the root says which file they belong to."""
     _zarr(2)(path)
     links = [{"name": name, "path": target, "source": "."} for name, target in LINKS.items()]
-    for group, more in {"": {".specloc": "specifications"}, "g": {"zarr_link": links}, "A/1": {"zarr_link": links}}.items():
+    groups: dict[str, dict[str, Any]] = {
+        "": {".specloc": "specifications"},
+        "g": {"zarr_link": links},
+        "A/1": {"zarr_link": links},
+    }
+    for group, more in groups.items():
         document = path / group / ".zattrs"
         document.write_text(json.dumps({**json.loads(document.read_text()), **more}))
 
@@ -255,4 +259,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fuzz_codecs import ROOT, mutate
 
@@ -95,13 +95,15 @@ def _icechunk(path: Path) -> None:
 
     with zipfile.ZipFile(DATA / "icechunk/version2.zip") as archive:
         archive.extractall(path)
-    for kind, files in (
-        ("repository", [path / "repo"]),
-        *((k, (path / f"{k}s").iterdir()) for k in ("snapshot", "manifest")),
-    ):
-        for file in files:
+    kinds: dict[Literal["repository", "snapshot", "manifest"], str] = {
+        "repository": "repo",
+        "snapshot": "snapshots/*",
+        "manifest": "manifests/*",
+    }
+    for kind, pattern in kinds.items():
+        for file in path.glob(pattern):
             data = file.read_bytes()
-            file.write_bytes(data[: HEADER_BYTES - 1] + b"\0" + unwrap(data, kind, 1 << 20).data)  # type: ignore[arg-type]
+            file.write_bytes(data[: HEADER_BYTES - 1] + b"\0" + unwrap(data, kind, 1 << 20).data)
 
 
 def _hdmf(path: Path) -> None:
@@ -186,7 +188,7 @@ def child(kind: str, seed: int, count: int) -> None:
         file = rng.choice(targets(kind, damaged))
         os.chmod(file, 0o644)
         file.write_bytes(mutate(rng, file.read_bytes(), others))
-        limits = {"cache_size": 8 << 20, "metadata_deadline": PATIENCE, "read_deadline": PATIENCE}
+        limits: dict[str, Any] = {"cache_size": 8 << 20, "metadata_deadline": PATIENCE, "read_deadline": PATIENCE}
         config = Config(str(source_of(kind, damaged)), "", layout=LAYOUTS[number % len(LAYOUTS)], **limits)
         begin = time.monotonic()
         try:

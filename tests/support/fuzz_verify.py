@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fuzz_codecs import ROOT, mutate
 
@@ -33,12 +33,12 @@ Values: TypeAlias = dict[str, Any]
 """What an independent reader has read: an array by its path, and attributes by the path of a group."""
 
 
-def _zarr(path: Path, version: int, **options: Any) -> None:
+def _zarr(path: Path, version: Literal[2, 3], **options: Any) -> None:
     """A hierarchy by zarr-python: arrays of several types, with and without checksums, in nested groups."""
     import numpy as np
     import zarr
 
-    root = zarr.open_group(path, mode="w", zarr_format=version, attributes={"made": "by zarr"})  # type: ignore[arg-type]
+    root = zarr.open_group(path, mode="w", zarr_format=version, attributes={"made": "by zarr"})
     inner = root.create_group("inner", attributes={"scale": [0.5, 2], "name": "größe"})
     for group in (root, inner):
         data = np.arange(120, dtype="<i4").reshape(12, 10)
@@ -59,16 +59,15 @@ def _zarr2(path: Path) -> None:
 
 
 def _zarr3(path: Path) -> None:
-    import zarr
+    from zarr import codecs
 
-    _zarr(path, 3, chunks=(4, 5), compressors=[zarr.codecs.GzipCodec(), zarr.codecs.Crc32cCodec()])
+    _zarr(path, 3, chunks=(4, 5), compressors=[codecs.GzipCodec(), codecs.Crc32cCodec()])
 
 
 def _sharded(path: Path) -> None:
-    import zarr
+    from zarr import codecs
 
-    codecs = [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]
-    _zarr(path, 3, chunks=(2, 5), shards=(4, 10), compressors=codecs)
+    _zarr(path, 3, chunks=(2, 5), shards=(4, 10), compressors=[codecs.ZstdCodec(), codecs.Crc32cCodec()])
 
 
 def _consolidated(path: Path) -> None:
@@ -216,7 +215,7 @@ PROTECTED = {
 }
 """Beginnings of the names of arrays whose data have a checksum, and except in Zarr's directories their metadata, too."""
 
-ODD_VALUES = (
+ODD_VALUES: tuple[Any, ...] = (
     None,
     True,
     0,
@@ -342,10 +341,10 @@ class Run:
     def _check(self, damaged: Path, file: Path, place: str) -> None:
         for layout in LAYOUTS:
             found, before = self._tree(damaged, layout), self.trees[layout]
-            for path, content in found.items():
-                if isinstance(content, Exception) and not isinstance(before.get(path), Exception):
-                    raise AssertionError(f"{place}: verify says well, but {layout}: {path!r} is {content!r}")
-            lost = [] if self._renames(file) else [path for path in before if path not in found]
+            for file_path, content in found.items():
+                if isinstance(content, Exception) and not isinstance(before.get(file_path), Exception):
+                    raise AssertionError(f"{place}: verify says well, but {layout}: {file_path!r} is {content!r}")
+            lost = [] if self._renames(file) else [file_path for file_path in before if file_path not in found]
             assert not lost, f"{place}: verify says well, but {layout} lacks {lost[:5]}"
         try:
             values = self.read(damaged)

@@ -17,6 +17,7 @@ from fsbridge.config import Config
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import Lane
+from fsbridge.kernel.readahead import ReadAhead
 from fsbridge.kernel.readahead import directories as siblings
 
 CTX: Any = None
@@ -74,7 +75,7 @@ class Replies:
 
     async def all(self, filesystem: Filesystem, fh: int, start: int = 0) -> list[bytes]:
         """List from `start` to the end, as the kernel does: each request continues where the last one ended."""
-        names = []
+        names: list[bytes] = []
         while True:
             self.told = []
             await filesystem.readdir(fh, start, CTX)
@@ -120,7 +121,9 @@ class Steps:
 
     async def idle(self) -> None:
         """Until nothing is being read ahead."""
-        await eventually(lambda: not self.filesystem.ahead.siblings._awaited)
+        ahead = self.filesystem.ahead
+        assert isinstance(ahead, ReadAhead)
+        await eventually(lambda: not ahead.siblings._awaited)
 
 
 def walked(root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any) -> Filesystem:

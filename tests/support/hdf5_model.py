@@ -29,11 +29,12 @@ def opened(path: Path | str, **options: Any) -> Iterator[HDF5Source]:
 
 def node(source: HDF5Source, path: str) -> HDF5Group | HDF5Array | Link:
     """The node at `path`, from the root."""
-    found: Any = source.root
+    member: HDF5Group | HDF5Array | Link = source.root
     for part in path.split("/"):
         if part:
-            found = found.child(part)
-    return found
+            assert isinstance(member, HDF5Group)
+            member = member.child(part)
+    return member
 
 
 def array(source: HDF5Source, path: str) -> HDF5Array:
@@ -59,7 +60,7 @@ def decoded(found: HDF5Array, index: tuple[int, ...]) -> bytes:
     info = found.chunks.find(index)
     size = found.metadata.chunk_bytes(index)
     if size is None:
-        data = found.chunks.read_all(index, info, 1 << 26)
+        data = bytes(found.chunks.read_all(index, info, 1 << 26))
         assert found.chunks.size(index, info) == len(data)
         return data
     out = bytearray(size)
@@ -90,6 +91,8 @@ def values(found: HDF5Array) -> np.ndarray[Any, Any]:
     if dtype.itemsize:
         whole = np.zeros(metadata.shape, dtype.numpy)
         if metadata.fill is not None:
+            assert isinstance(metadata.fill, bytes)
+            assert dtype.numpy is not None
             whole[...] = np.frombuffer(metadata.fill, dtype.numpy)[0]
     else:
         whole = np.full(metadata.shape, metadata.fill or ("" if text else b""), object)

@@ -62,7 +62,8 @@ def write(folder: Path, version: int | None = None) -> None:
     repository.create_tag("a b", second)
     repository.create_branch("dev", second)
     session = repository.writable_session("dev")
-    zarr.open_group(session.store)["a"][30:] = 6
+    group = zarr.open_group(session.store)
+    group["a"][30:] = 6
     session.commit("on dev")
 
 

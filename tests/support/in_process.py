@@ -16,7 +16,7 @@ from fsbridge import cli
 
 def fsbridge(*arguments: str | os.PathLike[str], timeout: float = 0) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and return its exit code and output, as `mounting.fsbridge` does."""
-    words = ["fsbridge", *map(os.fspath, arguments)]
+    words = ["fsbridge", *(os.fspath(argument) for argument in arguments)]
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape", write_through=True) for _ in range(2))
     handlers = list(logging.getLogger().handlers)
     try:
@@ -24,4 +24,4 @@ def fsbridge(*arguments: str | os.PathLike[str], timeout: float = 0) -> subproce
             code = cli.main(words)
     finally:
         logging.getLogger().handlers[:] = handlers
-    return subprocess.CompletedProcess(words, code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess(words, code, *(stream.buffer.getvalue().decode() for stream in (out, err)))

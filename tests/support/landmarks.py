@@ -30,7 +30,7 @@ VALUES = np.arange(60, dtype="<u2").reshape(3, 4, 5)
 LANDMARKS = [*itertools.islice(itertools.product(*map(range, VALUES.shape)), 0, None, 3)]
 """Twenty elements, by their indexes z, y, x."""
 
-Place = Callable[[tuple[int, ...]], Iterable[float]]
+Place = Callable[[tuple[float, ...]], np.ndarray[Any, Any]]
 """Returns the coordinates x, y, z of an element in millimeters: to the left, to the back, up."""
 
 
@@ -84,11 +84,12 @@ class ImarisFile(Source):
                 "ExtMin2": -100,
                 "ExtMax2": 20,
             }
-            for name, attributes in {
+            attributes_of: dict[str, dict[str, Any]] = {
                 level.name: {"ImageSizeX": 5, "ImageSizeY": 4, "ImageSizeZ": 3},
                 "DataSetInfo/Image": {"X": 5, "Y": 4, "Z": 3, **image},
                 "DataSetInfo/Channel 0": {"Name": "DAPI", "Color": "1 0 0", "ColorRange": "0 59"},
-            }.items():
+            }
+            for name, attributes in attributes_of.items():
                 for key, value in attributes.items():
                     file.require_group(name).attrs[key] = np.frombuffer(str(value).encode(), "S1")
             array = f"{level.name}/Data.{suffix}"
@@ -137,8 +138,8 @@ def read_nii(data: bytes, _: Path) -> Place | None:
 
 def by_itk(data: bytes, path: Path) -> Place:
     path.write_bytes(data)
-    image = SimpleITK.ReadImage(str(path))
-    return lambda at: image.TransformContinuousIndexToPhysicalPoint([float(i) for i in at])
+    image: Any = SimpleITK.ReadImage(str(path))
+    return lambda at: np.array(image.TransformContinuousIndexToPhysicalPoint([float(i) for i in at]))
 
 
 def read_nrrd(data: bytes, directory: Path) -> Place | None:
@@ -158,7 +159,7 @@ def read_nrrd(data: bytes, directory: Path) -> Place | None:
 
 def read_mha(data: bytes, directory: Path) -> Place | None:
     found = by_itk(data, directory / "a.mha")
-    steps = [np.subtract(found(np.eye(3)[i]), found((0, 0, 0))) for i in range(3)]  # type: ignore[arg-type]
+    steps = [np.subtract(found(np.eye(3)[i]), found((0, 0, 0))) for i in range(3)]
     return None if any((step == np.eye(3)[i]).all() for i, step in enumerate(steps)) else found
 
 

@@ -116,6 +116,6 @@ def read_array(array: Array) -> np.ndarray[Any, Any]:
             raise AssertionError(f"chunk {index} is not listed")
         chunk = read_chunk(array, index)
         place = tuple(slice(edge[i], edge[i] + n) for edge, i, n in zip(edges, index, chunk.shape, strict=True))
-        region = result[(*place, ...)]
-        region[...] = chunk[(*(slice(n) for n in region.shape), ...)]
+        region = result[place]
+        region[...] = chunk[tuple(slice(n) for n in region.shape)]
     return result

@@ -32,7 +32,7 @@ def chunk_bytes(array: Array, index: Index) -> bytes:
     info = array.chunks.find(index)
     size = array.metadata.chunk_bytes(index)
     if size is None:
-        data = array.chunks.read_all(index, info, 1 << 26)
+        data = bytes(array.chunks.read_all(index, info, 1 << 26))
         assert array.chunks.size(index, info) == len(data)
         return data
     out = bytearray(b"\xa5" * size)

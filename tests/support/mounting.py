@@ -37,7 +37,7 @@ def command(*arguments: str | os.PathLike[str]) -> list[str]:
     """
     script = Path(sys.executable).with_name("fsbridge")
     start = [str(script)] if script.exists() else [sys.executable, "-m", "fsbridge"]
-    return [*start, *map(os.fspath, arguments)]
+    return [*start, *(os.fspath(argument) for argument in arguments)]
 
 
 def fsbridge(*arguments: str | os.PathLike[str], timeout: float = 60) -> subprocess.CompletedProcess[str]:

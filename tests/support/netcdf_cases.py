@@ -68,7 +68,7 @@ class Case:
             )
             array[...] = variable.values
             if version == 2:
-                array.attrs["_ARRAY_DIMENSIONS"] = list(variable.dims)
+                array.attrs["_ARRAY_DIMENSIONS"] = [str(name) for name in variable.dims]
 
 
 def attributed(attributes: dict[str, Any]) -> xarray.Dataset:

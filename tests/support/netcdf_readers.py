@@ -167,7 +167,7 @@ def read(file: str) -> dict[str, Any]:
             waiting += group.groups.values()
             elements = {name: repr(np.asarray(value[...]).tolist()) for name, value in group.variables.items()}
             kinds = {name: (str(value.dtype), value.dimensions) for name, value in group.variables.items()}
-            owners = {"": group, **group.variables}
+            owners: dict[str, Any] = {"": group, **group.variables}
             attributes = {name: attributes_of(owner) for name, owner in owners.items() if owner.ncattrs()}
             sizes = {name: str(dimension.size) for name, dimension in group.dimensions.items()}
             found[group.path.strip("/")] = sizes, kinds, elements, attributes

@@ -11,6 +11,7 @@ import mmap
 import os
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 
@@ -302,7 +303,7 @@ def _mutations(file: Path, directory: Path) -> Iterator[Check]:
     if os.path.ismount(directory):
         del changes["rmdir"]  # EBUSY, whatever is mounted
     for name, change in changes.items():
-        yield name, lambda change=change: _fails(errno.EROFS, change)
+        yield name, partial(_fails, errno.EROFS, change)
 
 
 def _fails(code: int, test: Callable[[], object]) -> None:

@@ -24,7 +24,7 @@ class Now(Workers):
     def __init__(self) -> None:
         super().__init__("test", THREADS, unexpected)
 
-    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
+    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None, asked: bool = False) -> None:
         job()
 
 
@@ -35,7 +35,7 @@ class Later(Workers):
         super().__init__("test", THREADS, unexpected)
         self.jobs: list[Callable[[], object]] = []
 
-    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
+    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None, asked: bool = False) -> None:
         self.jobs.append(job)
 
     def work(self) -> None:

@@ -75,7 +75,8 @@ def _with_tensorstore(driver: str) -> Reader:
         store = tensorstore.open(spec, read=True, open=True).result()
         labels = tuple(label or None for label in store.domain.labels)
         fill = None if store.fill_value is None else store.fill_value[()]
-        return Member(store.read().result(), {}, labels, store.chunk_layout.read_chunk.shape, fill)
+        chunks = tuple(int(n or 0) for n in store.chunk_layout.read_chunk.shape or ())
+        return Member(store.read().result(), {}, labels, chunks, fill)
 
     return array, lambda path: Member()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fake_s3 import BUCKET, FakeS3
 
 from fsbridge.config import Remote
@@ -14,9 +16,9 @@ from fsbridge.store.remote.urls import parse_url
 A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 
 
-def opened(server: FakeS3, ttl: float = 1.0, **remote: object) -> ObjectStore:
+def opened(server: FakeS3, ttl: float = 1.0, **remote: Any) -> ObjectStore:
     """The store `z` in the bucket."""
-    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, **remote)  # type: ignore[arg-type]
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, **remote)
     return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(ttl, 60.0))
 
 

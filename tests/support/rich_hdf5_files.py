@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import netCDF4
@@ -179,7 +179,7 @@ def h5py_rare(path: Path) -> None:
             tid = base.copy()
             tid.set_precision(precision)
             tid.set_offset(offset)
-            order = "big" if base.get_order() else "little"
+            order: Literal["little", "big"] = "big" if base.get_order() else "little"
             values = [-3, 7] if base.get_sign() else [3, 7]
             raw = b"".join(((value % (1 << precision)) << offset).to_bytes(size, order) for value in values)
             _put(file, f"bits_{precision}_{offset}", tid, raw)
@@ -245,13 +245,13 @@ def h5py_user_block(path: Path) -> None:
 def pytables(path: Path) -> None:
     """Tables, ragged rows, growing arrays, enumerations, pickled and numpy attributes, time."""
 
-    class Row(tables.IsDescription):
+    class Row(tables.IsDescription):  # type: ignore[misc]
         name = tables.StringCol(8)
         when = tables.Time64Col()
         colour = tables.EnumCol(tables.Enum(["red", "green"]), "red", base="uint8")
         grid = tables.Int16Col(shape=(2, 2))
 
-        class inner(tables.IsDescription):  # noqa: N801 - the name of a column
+        class inner(tables.IsDescription):  # type: ignore[misc]  # noqa: N801 - the name of a column
             z = tables.ComplexCol(itemsize=16)
 
     with tables.open_file(str(path), "w", title="tablés") as file:
@@ -284,7 +284,7 @@ def netcdf(path: Path) -> None:
         file.createDimension("bare", 7)
         file.createDimension("endless", None)
         time = file.createVariable("time", "f8", ("time",))
-        time.units, time.valid = "seconds", np.int16([1, 2])
+        time.units, time.valid = "seconds", np.array([1, 2], np.int16)
         data = file.createVariable("zdata", "i2", ("time", "x"), fill_value=-9, zlib=True)
         data[:] = np.arange(12).reshape(3, 4)
         time[:] = [0, 1, 2]

@@ -37,11 +37,12 @@ N5 = {"dimensions": [1], "blockSize": [1], "dataType": "uint8", "compression": {
 
 def write(path: Path, form: str, names: list[str], attributes: Mapping[str, Any]) -> None:
     """Arrays of equal attributes; their documents are one file of many names."""
-    documents: Mapping[str, Mapping[str, Any]] = {
+    forms: dict[str, dict[str, Any]] = {
         "zarr3": {"zarr.json": {**ZARR3, "attributes": attributes}},
         "zarr2": {".zarray": ZARR2, ".zattrs": attributes},
         "n5": {"attributes.json": {**N5, **attributes}},
-    }[form]
+    }
+    documents = forms[form]
     for name in names:
         (path / name).mkdir(parents=True)
         for file, values in documents.items():

@@ -13,6 +13,7 @@ import numpy as np
 import tensorstore
 import zarr
 from tree_walker import content
+from zarr import codecs
 
 from fsbridge.errors import FsbridgeError
 from fsbridge.layouts.json_text import encode
@@ -36,13 +37,13 @@ def _zarr2(path: Path) -> None:
 
 def _zarr3(path: Path) -> None:
     zarr.create_group(path, zarr_format=3)
-    codecs = [zarr.codecs.GzipCodec(), zarr.codecs.Crc32cCodec()]
-    zarr.create_array(path / "a", shape=VALUES.shape, chunks=(4, 5), dtype="<i4", compressors=codecs)[...] = VALUES
+    compressors = [codecs.GzipCodec(), codecs.Crc32cCodec()]
+    zarr.create_array(path / "a", shape=VALUES.shape, chunks=(4, 5), dtype="<i4", compressors=compressors)[...] = VALUES
 
 
 def _sharded(path: Path) -> None:
     zarr.create_group(path, zarr_format=3)
-    options: Any = {"chunks": (2, 5), "shards": (4, 10), "dtype": "<i4", "compressors": [zarr.codecs.GzipCodec()]}
+    options: Any = {"chunks": (2, 5), "shards": (4, 10), "dtype": "<i4", "compressors": [codecs.GzipCodec()]}
     zarr.create_array(path / "a", shape=VALUES.shape, **options)[...] = VALUES
 
 
@@ -68,8 +69,8 @@ def files(directory: Directory, path: bytes = b"") -> Iterator[tuple[bytes, byte
                 place = path + b"/" + entry.name
                 try:
                     node = directory.lookup(entry.name)
-                    if node.attrs().kind == "directory":
-                        yield from files(node, place)  # type: ignore[arg-type]
+                    if isinstance(node, Directory):
+                        yield from files(node, place)
                     else:
                         yield place, content(node)
                 except (FsbridgeError, OSError) as error:

@@ -91,8 +91,9 @@ def fsx(soak: Soak) -> str:
     values = np.random.default_rng(0).integers(0, 2**31, (256, 256), np.int32)
     store = soak.place("fsx")
     zarr.create_group(store, zarr_format=3)
-    for name, options in {"gzip": {}, "shards": {"shards": (128, 128)}, "raw": {"compressors": None}}.items():
-        zarr.create_array(store / name, data=values, chunks=(64, 64), **options)  # type: ignore[arg-type]
+    kinds: dict[str, dict[str, Any]] = {"gzip": {}, "shards": {"shards": (128, 128)}, "raw": {"compressors": None}}
+    for name, of_kind in kinds.items():
+        zarr.create_array(store / name, data=values, chunks=(64, 64), **of_kind)
     layouts = ("zarr3", "zarr2", "n5", "files")
     done = dict.fromkeys(((layout, seed) for layout in layouts for seed in range(SEEDS)), 0)
     options = ("--layout", ",".join(layouts))
@@ -349,11 +350,11 @@ def failing_reads(soak: Soak) -> str:
         found = dict(files(root))
         source.close()
         right.setdefault(name, found)
-        for path, data in found.items():
+        for place, data in found.items():
             if isinstance(data, Exception):
                 failed += 1
             else:
-                assert data == right[name][path], (name, path)
+                assert data == right[name][place], (name, place)
                 read += 1
     assert read
     return f"{read:,} files right, {failed:,} failed, none wrong"

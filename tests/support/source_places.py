@@ -25,7 +25,8 @@ def numbers() -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
 
 def write_each(folder: Path) -> dict[str, Path]:
     """Write equal numbers to an array `a/b` in a store of each format, by its own writer. N5 has its axes reversed."""
-    data, made = numbers(), {}
+    data = numbers()
+    made: dict[str, Path] = {}
     for name, shards in {"zarr3": None, "sharded": (6, 4, 4)}.items():
         root = zarr.open_group(made.setdefault(name, folder / f"{name}.zarr"), mode="w", zarr_format=3)
         root.create_array("a/b", shape=data.shape, dtype=data.dtype, chunks=(3, 2, 4), shards=shards)[...] = data

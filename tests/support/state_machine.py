@@ -34,6 +34,7 @@ from waiting import until
 from fsbridge.config import MIB, Config
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.readahead import ReadAhead
 from fsbridge.mount.lifecycle import open_tree
 
 T = TypeVar("T")
@@ -127,7 +128,7 @@ class Mounted:
         filesystem = self.filesystem
         try:
             self.do(self.kernel.forget)
-            ahead = filesystem.ahead.siblings._awaited if self.config.read_ahead else ()
+            ahead = filesystem.ahead.siblings._awaited if isinstance(filesystem.ahead, ReadAhead) else ()
             until(lambda: not filesystem.jobs.running and not ahead)
             left = {
                 "inodes": len(filesystem.inodes) - 1,
@@ -540,7 +541,8 @@ DOCUMENTS = [("zarr.json",), (".zarray",), (".zattrs",), (".zgroup",), ("attribu
 
 
 def _stamp(value: Any) -> int | None:
-    return value[1] if isinstance(value, tuple) else value
+    stamp: int | None = value[1] if isinstance(value, tuple) else value
+    return stamp
 
 
 def _encoded(path: tuple[str, ...]) -> tuple[bytes, ...]:

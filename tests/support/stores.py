@@ -11,13 +11,14 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numcodecs
 import numpy as np
 import tensorstore
 import z5py
 import zarr
+from zarr import codecs
 
 SHAPE = (7, 5, 4)
 CHUNKS = (3, 2, 4)
@@ -183,7 +184,7 @@ STRUCT = np.dtype([("a", "<i4"), ("b", "<f8"), ("c", "S3")])
 
 
 def _zarr_python_case(
-    zarr_format: int,
+    zarr_format: Literal[2, 3],
     name: str,
     dtype: Any,
     data: Any = None,
@@ -255,7 +256,6 @@ def _v2_by_zarr_python() -> list[Case]:
 
 
 def _v3_by_zarr_python() -> list[Case]:
-    codecs = zarr.codecs
     zstd = codecs.ZstdCodec()
     compressors: dict[str, Any] = {
         "none": None,
@@ -284,7 +284,7 @@ def _v3_by_zarr_python() -> list[Case]:
 
 
 def _v3_by_tensorstore() -> list[Case]:
-    def case(name: str, dtype: str, codecs: list[Any], chunks: tuple[int, ...] = CHUNKS, **metadata: Any) -> Case:
+    def case(name: str, dtype: str, chain: list[Any], chunks: tuple[int, ...] = CHUNKS, **metadata: Any) -> Case:
         return _tensorstore_case(
             "zarr3",
             name,
@@ -292,7 +292,7 @@ def _v3_by_tensorstore() -> list[Case]:
             {
                 "shape": list(SHAPE),
                 "data_type": dtype,
-                "codecs": codecs,
+                "codecs": chain,
                 "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
                 **metadata,
             },
@@ -353,7 +353,7 @@ def write_collection(root: Path, cases: list[Case] = CASES) -> Path:
         if not folder.exists():
             folder.mkdir(parents=True)
             if case.store.startswith("zarr-python"):
-                zarr.create_group(folder, zarr_format=int(case.store[-1]), attributes=ATTRIBUTES)  # type: ignore[arg-type]
+                zarr.create_group(folder, zarr_format=2 if case.store.endswith("2") else 3, attributes=ATTRIBUTES)
             elif case.store == "z5py-n5":
                 z5py.File(os.fspath(folder), "w", use_zarr_format=False).attrs["made by"] = "z5py"
         case.write(root / case.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsbridge.errors import FsbridgeError
-from fsbridge.tree import AnyNode, Directory, File, Symlink
+from fsbridge.tree import AnyNode, Directory, Symlink
 
 
 def walk(directory: Directory, path: bytes = b"") -> dict[bytes, bytes | FsbridgeError]:
@@ -28,7 +28,7 @@ def walk(directory: Directory, path: bytes = b"") -> dict[bytes, bytes | Fsbridg
                     space, position = node.slot
                     assert entry.node == position
                     assert space is directory.space or directory.space is None or path == b""
-                found.update(walk(node, place) if attrs.kind == "directory" else {place: content(node)})  # type: ignore[arg-type]
+                found.update(walk(node, place) if isinstance(node, Directory) else {place: content(node)})
             except FsbridgeError as error:
                 found[place] = error
     return found
@@ -46,13 +46,12 @@ def written(directory: Directory, folder: Path) -> Path:
 
 def content(node: AnyNode, step: int = 1000) -> bytes:
     """A file's bytes read in pieces of `step`, or a link's target."""
-    if node.attrs().kind == "link":
-        link: Symlink = node  # type: ignore[assignment]
-        return b"-> " + link.target
-    file: File = node  # type: ignore[assignment]
-    size = file.measure().size
+    if isinstance(node, Symlink):
+        return b"-> " + node.target
+    assert not isinstance(node, Directory)
+    size = node.measure().size
     assert size is not None
-    handle = file.open()
+    handle = node.open()
     data = b""
     while len(data) < size:
         wanted = min(step, size - len(data))

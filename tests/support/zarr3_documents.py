@@ -27,7 +27,9 @@ Document = dict[str, Any]
 
 
 def source(path: Path | str) -> KeyedSource:
-    return Opening().open_in_store("zarr3", LocalStore(str(path)), Config(str(path), ""))
+    hierarchy = Opening().open_in_store("zarr3", LocalStore(str(path)), Config(str(path), ""))
+    assert isinstance(hierarchy, KeyedSource)
+    return hierarchy
 
 
 def root_array(path: Path | str) -> Array:
