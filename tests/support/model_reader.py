@@ -115,7 +115,8 @@ def read_array(array: Array) -> np.ndarray[Any, Any]:
                 continue
             raise AssertionError(f"chunk {index} is not listed")
         chunk = read_chunk(array, index)
-        place = tuple(slice(edge[i], edge[i] + n) for edge, i, n in zip(edges, index, chunk.shape, strict=True))
+        slices = (slice(edge[i], edge[i] + n) for edge, i, n in zip(edges, index, chunk.shape, strict=True))
+        place: tuple[Any, ...] = (*slices, ...)  # the ellipsis keeps a scalar an array
         region = result[place]
         region[...] = chunk[tuple(slice(n) for n in region.shape)]
     return result
