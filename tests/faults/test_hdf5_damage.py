@@ -270,6 +270,7 @@ def test_p7_an_endless_loop_in_hdf5_is_answered_and_ends_its_child(
     with opened(DATA / "hdf5/endless.h5") as source, h5py.File(DATA / "hdf5/endless.h5") as whole:
         assert [child.name for child in source.root.children()] == list(whole)
         group = source.root.child("g")
+        assert isinstance(group, HDF5Group)
         assert "cannot be read" in str(group.attributes()["text"])
         ended = [record for record in caplog.records if "computed for too long" in record.getMessage()]
         assert len(ended) == 4, "the texts of a page, all attributes of a page, those of the group, this one"
@@ -388,20 +389,21 @@ def test_swmr_writer_and_crashed_writer(tmp_path: Path) -> None:
         text=True,
     )
     with writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
+        questions, replies = writer.stdin, writer.stdout
+        assert questions is not None
+        assert replies is not None
 
         def write(number: int) -> None:
-            writer.stdin.write(f"{number}\n")  # type: ignore[union-attr]
-            writer.stdin.flush()  # type: ignore[union-attr]
-            assert writer.stdout.readline() == "written\n"  # type: ignore[union-attr]
+            questions.write(f"{number}\n")
+            questions.flush()
+            assert replies.readline() == "written\n"
 
         write(0)
         with opened(path) as source:
             for number in range(1, 4):
                 assert values(array(source, "x")).tolist() == [10 * (i // 10) + i % 10 for i in range(10 * number)]
                 write(10 * number)
-        writer.stdin.close()
+        questions.close()
     with pytest.raises(OSError, match="already open"):
         h5py.File(path, "r", locking=False)
     with opened(path) as source:

@@ -193,12 +193,13 @@ def test_p12_p9_files_that_were_moved_together_are_found_beside_each_other(
 ) -> None:
     """HDF5 finds them, too. They were refused or, if the old folder was allowed as advised, read as fill values."""
     path = moved(tmp_path, write)
-    for allowed in ((), (str(tmp_path / "old"),)):
+    refused: list[tuple[str, ...]] = [(), (str(tmp_path / "old"),)]
+    for allowed in refused:
         with opened(path, allow_external=allowed) as source:
             for name in {"v", "link"} & {child.name for child in source.root.children()}:
                 with pytest.raises(AccessDenied, match=r"--allow-external \S*moved"):
                     node(source, name)
-    for allowed in ((str(path.parent),), (str(path.parent), str(tmp_path / "old"))):
+    for allowed in [(str(path.parent),), (str(path.parent), str(tmp_path / "old"))]:
         with opened(path, allow_external=allowed) as source:
             for name in sorted({"v", "link"} & {child.name for child in source.root.children()}):
                 found = array(source, name)

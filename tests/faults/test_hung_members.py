@@ -117,7 +117,12 @@ def test_p7_a_group_is_listed_while_links_in_it_lead_to_a_server_that_hangs(
     group = zarr.open_group(tmp_path / "group.zarr", mode="w")
     for number in range(3):
         group.create_array(f"a{number}", data=np.arange(1, 5, dtype="u1"), chunks=(2,), compressors=None)
-    links = {"link": hanging.point, "deep": hanging.point / "x", "zz": "a1", "deeper": hanging.point / "x/c"}
+    links: dict[str, Path | str] = {
+        "link": hanging.point,
+        "deep": hanging.point / "x",
+        "zz": "a1",
+        "deeper": hanging.point / "x/c",
+    }
     for name, target in links.items():
         (tmp_path / "group.zarr" / name).symlink_to(target)
     tree = mount(tmp_path / "group.zarr", "--allow-external", str(tmp_path / "c"))

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -28,9 +29,11 @@ CURVE = np.sqrt(np.arange(200.0))
 LOADED = "all is loaded that requests may need"
 
 
-def zarr_store(place: Path, zarr_format: int = 3) -> None:
+def zarr_store(place: Path, zarr_format: Literal[2, 3] = 3) -> None:
     group = zarr.open_group(place, mode="w", zarr_format=zarr_format)
-    names = [{}, {}] if zarr_format == 2 else [{"dimension_names": "zyx"}, {"dimension_names": ["time"]}]
+    names: list[dict[str, Any]] = (
+        [{}, {}] if zarr_format == 2 else [{"dimension_names": "zyx"}, {"dimension_names": ["time"]}]
+    )
     group.create_array("pictures", data=PICTURES, chunks=(1, 64, 64), **names[0])
     group.create_array("curve", data=CURVE, chunks=(50,), **names[1])
     times = group.create_array("time", data=np.arange(200), chunks=(50,), **names[1])
@@ -95,7 +98,7 @@ def test_everything_reads_when_the_package_has_gone(name: str, tmp_path: Path, l
         points.append(tmp_path / f"point{number}")
         points[-1].mkdir()
         logs.append(tmp_path / f"log{number}")
-        words = [python, "-m", "fsbridge", "mount", "-f", *options, tmp_path / name, points[-1]]
+        words = [python, "-m", "fsbridge", "mount", "-f", *options, str(tmp_path / name), str(points[-1])]
         environment = {**os.environ, "PYTHONPATH": str(libraries), "PYTHONDONTWRITEBYTECODE": "1"}
         with open(logs[-1], "wb") as log:
             daemons.append(subprocess.Popen(words, env=environment, stderr=log, cwd="/"))

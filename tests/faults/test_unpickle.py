@@ -33,7 +33,7 @@ ZarrReference.__module__ = "hdmf_zarr.utils"
 def hdmf_zarr(monkeypatch: pytest.MonkeyPatch) -> None:
     """`pickle.dumps` looks the class up."""
     module = types.ModuleType("hdmf_zarr.utils")
-    module.ZarrReference = ZarrReference  # type: ignore[attr-defined]
+    vars(module)["ZarrReference"] = ZarrReference
     monkeypatch.setitem(sys.modules, "hdmf_zarr", types.ModuleType("hdmf_zarr"))
     monkeypatch.setitem(sys.modules, "hdmf_zarr.utils", module)
 

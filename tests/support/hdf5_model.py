@@ -44,6 +44,13 @@ def array(source: HDF5Source, path: str) -> HDF5Array:
     return found
 
 
+def group(source: HDF5Source, path: str) -> HDF5Group:
+    """The group at `path`."""
+    found = node(source, path)
+    assert isinstance(found, HDF5Group)
+    return found
+
+
 def stored(found: HDF5Array, prefix: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
     """The indexes of all stored chunks, found as a walk of the mount would find them."""
     if len(prefix) == len(found.metadata.shape):

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 from hangar_data import put, unpack
+from hangar_model import sample
 from model_reader import read_array
 
 from fsbridge.config import Config, Limits
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
 from fsbridge.formats.hangar.hierarchy import HangarSource, open_hangar
 from fsbridge.formats.hdf5.source import open_hdf5
-from fsbridge.model import Array, as_array
+from fsbridge.model import Array
 
 SAMPLE = "#2"
 
@@ -24,18 +26,13 @@ SAMPLE = "#2"
 class Repository:
     """The repository `main`, opened without digests."""
 
-    def __init__(self, path: Path, **options: object) -> None:
+    def __init__(self, path: Path, **options: Any) -> None:
         self.folder = path / ".hangar"
-        config = Config(str(path), "/nowhere", verify=False, **options)  # type: ignore[arg-type]
+        config = Config(str(path), "/nowhere", verify=False, **options)
         self.source: HangarSource = open_hangar(str(path), config, lambda file: open_hdf5(file, config))
 
     def sample(self, column: str) -> Array:
-        node = self.source.root.child("branches")
-        for name in ("master", column, SAMPLE):
-            node = node.child(name)  # type: ignore[union-attr]
-        found = as_array(node)
-        assert found is not None
-        return found
+        return sample(self.source, "branches", "master", column, SAMPLE)
 
     def record(self, column: str) -> list[str]:
         """The record's fields, as they are in the database."""
@@ -179,7 +176,7 @@ def test_a_row_in_chunks_of_any_shape_is_put_together(repository: Repository) ->
 
 def test_text_that_is_no_utf8_is_corrupt(repository: Repository) -> None:
     backend, uid, key, _ = repository.record("text")
-    path, text = repository.folder / "data" / backend / uid / "data.mdb", read_array(repository.sample("text"))[()]
+    path, text = repository.folder / "data" / backend / uid / "data.mdb", str(read_array(repository.sample("text"))[()])
     put(path, {key.encode(): b"caf\xe9"})
     with pytest.raises(CorruptData, match="not UTF-8"):
         read_array(repository.sample("text"))

@@ -21,13 +21,13 @@ from fsbridge.children.client import ChildDied, error_of
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, Stale, Unreachable, Unsupported
-from fsbridge.formats.hangar.hierarchy import HangarSource, SampleArray
+from fsbridge.formats.hangar.hierarchy import HangarRoot, HangarSource, SampleArray
 from fsbridge.formats.hangar.lmdb import Databases
 from fsbridge.formats.hangar.records import (
     commit_digest,
 )
 from fsbridge.formats.open import open_source
-from fsbridge.model import Group, Link, as_array
+from fsbridge.model import Link, as_array
 
 # ---- equal to Hangar's checkout
 
@@ -60,7 +60,7 @@ def test_listings_are_the_checkouts(main: HangarSource) -> None:
         columns = {place[1] for place in expected.values if place[0] == commit}
         assert set(names(walk(main, "commits", commit))) == columns
         for column in columns - {"table10"}:
-            found = set()
+            found: set[tuple[str, ...]] = set()
             for name in names(walk(main, "commits", commit, column)):
                 node = walk(main, "commits", commit, column, name)
                 found |= {(name,)} if as_array(node) is not None else {(name, sub) for sub in names(node)}
@@ -153,7 +153,7 @@ def test_remote_samples_are_listed_and_say_where_they_are(tmp_path: Path) -> Non
 def test_remote_samples_of_known_shape_have_metadata(tmp_path: Path, column: str) -> None:
     """Readers can open the column; only the data is an error."""
     source = opened(unpack("partial", tmp_path))
-    schema = walk(source, "branches", "master", column).attributes()
+    schema = group(source, "branches", "master", column).attributes()
     array = sample(source, "branches", "master", column, "a")
     assert list(array.metadata.shape) == schema.get("shape", [])
     assert array.current()
@@ -212,10 +212,10 @@ def test_a_branch_that_moves_is_seen_at_once(plain: Path) -> None:
     branch = group(source, "branches", "master")
     array = sample(source, "branches", "master", "variable00", "#2")
     assert array.current()
-    assert "first" not in names(cast(Group, branch).child("variable00"))
+    assert "first" not in names(branch.child("variable00"))
     first = next(digest for digest, commit in expected.commits.items() if not any(commit["parents"]))
     put(plain / ".hangar" / "branch.lmdb", {b"branch:master": first.encode()})
-    assert "first" in names(cast(Group, branch).child("variable00"))
+    assert "first" in names(branch.child("variable00"))
     assert array.current(), "the older commit has the same sample under this name"
     put(plain / ".hangar" / "branch.lmdb", {b"branch:master": expected.branches["empty-end"].encode()})
     assert not array.current()
@@ -252,7 +252,8 @@ def test_reading_beside_a_writer_sees_one_state_at_a_time(crashed: Path) -> None
 
     put(path, dict.fromkeys(keys, b"0=%040d" % 0))
     source = opened(crashed)
-    repository = source.root.repository  # type: ignore[attr-defined]
+    assert isinstance(source.root, HangarRoot)
+    repository = source.root.repository
     writer = threading.Thread(target=write)
     writer.start()
     try:
@@ -261,6 +262,7 @@ def test_reading_beside_a_writer_sees_one_state_at_a_time(crashed: Path) -> None
             reads += 1
             try:
                 table = repository.staged()
+                assert table is not None
             except Stale:
                 continue
             assert len({table.digest("array", (key[8:].decode(),)) for key in keys}) == 1
@@ -291,7 +293,7 @@ def test_a_database_that_outgrows_its_map(crashed: Path) -> None:
     """LMDB maps 10 MiB of a smaller file; a writer can make it larger."""
     source = opened(crashed)
     wanted = names(walk(source, "branches", "master", "array"))
-    big = {b"h:0=%040d" % i: bytes(4000) for i in range(5000)}
+    big: dict[bytes, bytes | None] = {b"h:0=%040d" % i: bytes(4000) for i in range(5000)}
     put(crashed / ".hangar" / "hash.lmdb", big)
     assert (crashed / ".hangar" / "hash.lmdb").stat().st_size > 12 << 20
     for name in wanted:

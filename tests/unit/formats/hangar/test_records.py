@@ -29,7 +29,9 @@ EXAMPLES = 300
 def test_record_syntax() -> None:
     record = parse_record(b"00:foak1tfb:6f6395267249ee85:0:186:6")
     assert record == RowRecord("00", "foak1tfb", "6f6395267249ee85", "0", 186, (6,))
-    assert parse_record(b"01:rlUK3C:8067007c0f05c359:16:105:10 10").shape == (10, 10)  # type: ignore[union-attr]
+    record = parse_record(b"01:rlUK3C:8067007c0f05c359:16:105:10 10")
+    assert isinstance(record, RowRecord)
+    assert record.shape == (10, 10)
     assert parse_record(b"10:abcdefgh:8067007c0f05c359:7:") == RowRecord("10", "abcdefgh", "8067007c0f05c359", "", 7, ())
     assert parse_record(b"30:abcdefgh:0123:8067007c0f05c359") == TextRecord("30", "abcdefgh", "8067007c0f05c359", "0123")
     assert parse_record(b"50:1=e2727a1aacc4") == RemoteRecord("1=e2727a1aacc4")

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,7 +69,7 @@ def test_a_chunk_is_opened_without_waiting_after_a_worker_has_looked(root: Any) 
 
     assert bytes(told(peeked)) == VALUES[16:32].tobytes()
     for name in (b"2", b"3"):
-        node = told(lambda name=name: at_once(lambda: directory.lookup(name)))  # type: ignore[misc]
+        node = told(partial(at_once, partial(directory.lookup, name)))
         assert (node.slot, node.attrs()) == (directory.lookup(name).slot, directory.lookup(name).attrs())
 
 

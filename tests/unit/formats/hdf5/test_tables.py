@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_cache_budget_and_single_load() -> None:
         thread.join()
     assert loads == ["a"]
     for key in ("b", "c", "a", "d"):
-        cache.get(key, lambda key=key: load(key))  # type: ignore[misc]
+        cache.get(key, partial(load, key))
     assert loads == ["a", "b", "c", "d"]
     cache.get("a", lambda: load("a"))
     cache.get("b", lambda: load("b"))

@@ -400,6 +400,7 @@ def test_the_fill_value_of_elements_shown_as_json_is_json(write: Callable[..., P
     with opened(path) as source:
         for name, default in (("compound", {"name": "", "x": 0.0, "n": []}), ("pairs", ["", ""]), ("texts", [])):
             found = array(source, name)
+            assert isinstance(found.metadata.fill, str)
             assert json.loads(found.metadata.fill) == default
             rows = [json.loads(text) for text in values(found)]
             assert rows[3] == default
@@ -459,7 +460,7 @@ def test_compact(write: Callable[..., Path]) -> None:
         np.testing.assert_array_equal(values(array(source, "x")), data)
 
 
-FILLS = {
+FILLS: dict[str, tuple[np.dtype[Any], Any]] = {
     "number": (np.dtype(">i4"), -7),
     "float": (np.dtype("<f8"), np.nan),
     "text": (np.dtype("S4"), b"none"),
@@ -514,7 +515,7 @@ def test_large_contiguous_data_is_cut_evenly(write: Callable[..., Path]) -> None
 def test_types_nested_too_deep_are_refused_and_hide_no_other(write: Callable[..., Path]) -> None:
     def nested(file: h5py.File) -> None:
         for depth in (16, 17, 200):
-            dtype = np.dtype("<i4")
+            dtype: np.dtype[Any] = np.dtype("<i4")
             for _ in range(depth):
                 dtype = np.dtype([("a", dtype)])
             file[f"x{depth}"] = np.arange(3, dtype="<i4").view(dtype)

@@ -18,7 +18,7 @@ from hdf5_model import array, opened, values
 
 from fsbridge.errors import CorruptData
 from fsbridge.formats.hdf5.child import chunks
-from fsbridge.formats.hdf5.child.objects import Refusal
+from fsbridge.formats.hdf5.child.opened import Refusal
 
 SHAPE, EDGES = (5, 7, 3), (2, 3, 2)
 LIBVERS = ("earliest", "v110", "latest")
