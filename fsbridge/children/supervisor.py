@@ -49,7 +49,8 @@ Answer: TypeAlias = tuple[dict[str, Any], list[bytearray]]
 class Supervisor:
     """Runs at most one child at a time, made by `start`. Thread-safe. Every error message begins with `place`."""
 
-    def __init__(self, place: str, start: Callable[[], ChildProcess]) -> None:
+    def __init__(self, place: str, start: Callable[[], ChildProcess], avoided_seconds: float = AVOIDED_SECONDS) -> None:
+        self._avoided_seconds = avoided_seconds
         self._place = place
         self._start = start
         self._lock = threading.Lock()
@@ -160,7 +161,7 @@ class Supervisor:
         if "computing" not in question or not self._endless:
             return question
         with self._lock:
-            lately = sum(watch.seconds < AVOIDED_SECONDS for watch in self._endless)
+            lately = sum(watch.seconds < self._avoided_seconds for watch in self._endless)
         return {**question, "computing": question["computing"] / 2**lately}
 
     def _check(self, subject: str, part: str) -> None:
@@ -176,7 +177,7 @@ class Supervisor:
     def _avoid(self, subject: str, part: str, message: str) -> None:
         with self._lock:
             before = self._avoided.pop((subject, part), None)
-            seconds = AVOIDED_SECONDS if before is None else min(2 * before.seconds, AVOIDED_MOST_SECONDS)
+            seconds = self._avoided_seconds if before is None else min(2 * before.seconds, AVOIDED_MOST_SECONDS)
             self._avoided[subject, part] = _Avoided(Deadline(seconds), seconds, message)
             while len(self._avoided) > AVOIDED_SUBJECTS:
                 self._avoided.popitem(last=False)

@@ -101,8 +101,8 @@ def _inside(path: str, store: Store, config: Config) -> Format:
 class Opening:
     """Opens the sources of one mount, which share what is in `Shared`."""
 
-    def __init__(self) -> None:
-        self._shared = Shared()
+    def __init__(self, shared: Shared | None = None) -> None:
+        self._shared = shared or Shared()
 
     def source(self, path: str, config: Config) -> Source:
         """Open the hierarchy at `path`, as `open_source` says."""

@@ -32,8 +32,9 @@ class Shared:
     A limit of memory, processes or descriptors then holds for the mount and not for each of its sources.
     """
 
-    def __init__(self) -> None:
-        self._made: dict[type[SharedPart], SharedPart] = {}
+    def __init__(self, *parts: SharedPart) -> None:
+        """`parts` are used in place of those that would be made."""
+        self._made: dict[type[SharedPart], SharedPart] = {type(part): part for part in parts}
 
     def of(self, kind: type[P]) -> P:
         """Return the object of the class `kind`, which is made without arguments."""

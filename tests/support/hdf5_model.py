@@ -14,13 +14,14 @@ import numpy as np
 from fsbridge.config import Config
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
+from fsbridge.formats.shared import Shared
 from fsbridge.model import Link, as_array
 
 
 @contextmanager
-def opened(path: Path | str, **options: Any) -> Iterator[HDF5Source]:
+def opened(path: Path | str, shared: Shared | None = None, **options: Any) -> Iterator[HDF5Source]:
     """The file as a source, closed afterwards."""
-    source = open_hdf5(str(path), Config(str(path), "/nowhere", **options))
+    source = open_hdf5(str(path), Config(str(path), "/nowhere", **options), shared)
     try:
         yield source
     finally:

@@ -11,8 +11,10 @@ from typing import Any
 from fake_s3 import BUCKET, FakeS3
 
 from fsbridge.config import Config, Remote
+from fsbridge.formats.hdf5.blocks import BlockMemory
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
+from fsbridge.formats.shared import Shared
 from fsbridge.store import Key
 from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.blocks import BlockCache
@@ -21,12 +23,18 @@ from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
 
-def remote_store(server: FakeS3, ttl: float = 1.0, blocks: Path | None = None, read_ahead: bool = True) -> ObjectStore:
-    """The folder `remote` of the bucket."""
+def remote_store(
+    server: FakeS3,
+    ttl: float = 1.0,
+    blocks: Path | None = None,
+    read_ahead: bool = True,
+    kind: type[ObjectStore] = ObjectStore,
+) -> ObjectStore:
+    """The folder `remote` of the bucket, as a store of a `kind`."""
     location = parse_url(f"s3://{BUCKET}/remote")
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
     cache = None if blocks is None else BlockCache(str(blocks), 1 << 30, location.text)
-    return ObjectStore(Client(location, options), Answers(ttl, 60.0), cache, read_ahead)
+    return kind(Client(location, options), Answers(ttl, 60.0), cache, read_ahead)
 
 
 _times = itertools.count(1_000_000_000)
@@ -40,14 +48,18 @@ def upload(server: FakeS3, path: Path) -> Key:
 
 
 @contextmanager
-def opened_remote(server: FakeS3, path: Path, **options: Any) -> Iterator[HDF5Source]:
+def opened_remote(
+    server: FakeS3, path: Path, shared: Shared | None = None, kind: type[ObjectStore] = ObjectStore, **options: Any
+) -> Iterator[HDF5Source]:
     """The file as a source, closed afterwards."""
+    shared = shared or Shared()
     file = RemoteFile(
-        remote_store(server, read_ahead=options.get("read_ahead", True)),
+        remote_store(server, read_ahead=options.get("read_ahead", True), kind=kind),
         upload(server, path),
         options.get("allow_external", ()),
+        shared.of(BlockMemory),
     )
-    source = open_hdf5(file, Config(file.name, "/nowhere", **options))
+    source = open_hdf5(file, Config(file.name, "/nowhere", **options), shared)
     try:
         yield source
     finally:

@@ -15,7 +15,9 @@ from remote_hdf5 import opened_remote
 
 from fsbridge.errors import FsbridgeError
 from fsbridge.formats.hdf5.arrays import HDF5Array
+from fsbridge.formats.hdf5.blocks import BlockLimits, BlockMemory
 from fsbridge.formats.hdf5.source import HDF5Group
+from fsbridge.formats.shared import Shared
 from fsbridge.model import Link
 
 
@@ -75,10 +77,10 @@ def write_rich(path: Path, **options: Any) -> Path:
     return path
 
 
-def assert_same_as_local(server: FakeS3, path: Path) -> int:
-    """All nodes, descriptions and values of a file are those that it has on a local disk."""
+def assert_same_as_local(server: FakeS3, path: Path, limits: BlockLimits | None = None) -> int:
+    """All nodes, descriptions and values of a file are those that it has on a local disk, whatever the `limits`."""
     count = 0
-    with opened(path) as local, opened_remote(server, path) as remote:
+    with opened(path) as local, opened_remote(server, path, Shared(BlockMemory(limits))) as remote:
         here, there = dict(walk(local.root)), dict(walk(remote.root))
         assert there.keys() == here.keys()
         for name, expected in here.items():

@@ -47,14 +47,14 @@ class NextDatasets:
     200 datasets of 200 kB, read one after the other at a latency of 100 ms, take 3.6 s with it and 13.4 s without it.
     """
 
-    def __init__(self, file: HDF5File, fetch: Callable[[Path], None]) -> None:
+    def __init__(self, file: HDF5File, fetch: Callable[[Path], None], threads: Workers | None = None) -> None:
         self._file = file
         self._fetch = fetch
         self._last: Path | None = None
         self._coming: Iterator[Path] = iter(())
         self._fetched: deque[Path] = deque()
         self._ahead = 0
-        self._threads = Workers("next-datasets", 1)
+        self._threads = threads or Workers("next-datasets", 1)
 
     def read(self, path: Path) -> None:
         """Note that the dataset at `path` is being read. Does not wait."""

@@ -8,27 +8,36 @@ are known to be needed together in parallel. Not here: HDF5, the process that as
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from fsbridge.asking import Locks
 from fsbridge.codecs import native
 from fsbridge.config import MIB
-from fsbridge.formats.hdf5.file import IdleTimer
+from fsbridge.formats.hdf5.file import HDF5Limits, IdleTimer
 from fsbridge.formats.shared import SharedPart
 from fsbridge.lru import LRU
 from fsbridge.threads.deadlines import Deadline
 from fsbridge.threads.parallel import each
 
-BLOCK = 32 * 1024
-"""Bytes of a block. At 30 ms latency a request for a block takes as long as one for a byte."""
-HEAD = MIB
-"""Bytes of a file's head and tail, read by one request each. Most files have nearly all metadata there."""
-LONGEST_RUN = 128
-"""Most blocks that are prefetched in sequence: 4 MiB."""
-AT_ONCE = 64
-"""Most requests at a time."""
-MEMORY_BYTES = 32 * MIB
-"""Memory for blocks, for all files of a mount."""
+
+@dataclass(frozen=True, slots=True)
+class BlockLimits:
+    """Sizes of blocks, and what may be kept and requested of them."""
+
+    block: int = 32 * 1024
+    """Bytes of a block. At 30 ms latency a request for a block takes as long as one for a byte."""
+    head: int = MIB
+    """Bytes of a file's head and tail, read by one request each. Most files have nearly all metadata there."""
+    longest_run: int = 128
+    """Most blocks that are prefetched in sequence: 4 MiB."""
+    at_once: int = 64
+    """Most requests at a time."""
+    memory: int = 32 * MIB
+    """Bytes of memory for blocks, for all files of a mount."""
+    idle_seconds: float = HDF5Limits().idle_seconds
+    """Seconds without a new block after which all are dropped."""
+
 
 WINDOW = MIB
 """Bytes of a window. The second read of a small part of a window requests the whole window."""
@@ -39,9 +48,10 @@ LARGEST_PART = 256 * 1024
 class BlockMemory(SharedPart):
     """The blocks of all files of a mount. They are dropped when none was added for a while."""
 
-    def __init__(self) -> None:
-        self.kept: LRU[tuple[Hashable, int], bytes] = LRU(MEMORY_BYTES)
-        self.rest = IdleTimer(self._give_back)
+    def __init__(self, limits: BlockLimits | None = None) -> None:
+        self.limits = limits or BlockLimits()
+        self.kept: LRU[tuple[Hashable, int], bytes] = LRU(self.limits.memory)
+        self.rest = IdleTimer(self._give_back, self.limits.idle_seconds)
 
     def _give_back(self) -> bool:
         self.kept.clear()
@@ -65,7 +75,9 @@ class Blocks:
         memory: BlockMemory,
         read_ahead: bool,
     ) -> None:
-        self.count = -(-size // BLOCK)
+        self._limits = memory.limits
+        self._block = memory.limits.block
+        self.count = -(-size // self._block)
         self._name = name
         self._size = size
         self._fetch = fetch
@@ -83,7 +95,7 @@ class Blocks:
     @property
     def head(self) -> int:
         """Bytes of the head."""
-        return min(HEAD, self._size)
+        return min(self._limits.head, self._size)
 
     def begin(self) -> None:
         """Keep the head if it is available without a request, as it is after the first look-up of the file."""
@@ -140,9 +152,9 @@ class Blocks:
 
     def _windows(self, start: int, length: int) -> bytes:
         """Return the bytes, and read all blocks of the windows that they lie in."""
-        step = WINDOW // BLOCK
+        step = WINDOW // self._block
         runs: list[tuple[int, int]] = []
-        for first in range(start // WINDOW * step, -(-(start + length) // BLOCK), step):
+        for first in range(start // WINDOW * step, -(-(start + length) // self._block), step):
             missing = [number for number in range(first, min(first + step, self.count)) if self._find(number) is None]
             if missing:
                 runs.append((missing[0], missing[-1] - missing[0] + 1))
@@ -151,7 +163,7 @@ class Blocks:
     def _here(self, start: int, length: int) -> bytes | None:
         """Return bytes if all of their blocks are kept here or in the block cache."""
         blocks: dict[int, bytes] = {}
-        for number in range(start // BLOCK, -(-(start + length) // BLOCK)):
+        for number in range(start // self._block, -(-(start + length) // self._block)):
             data = self._find(number) or self._from_disk(number)
             if data is None:
                 return None
@@ -160,17 +172,17 @@ class Blocks:
 
     def _joined(self, start: int, length: int, blocks: Mapping[int, bytes]) -> bytes:
         """Join bytes from blocks that were just found, are kept, or are requested."""
-        first = start // BLOCK
-        numbers = range(first, -(-(start + length) // BLOCK))
+        first = start // self._block
+        numbers = range(first, -(-(start + length) // self._block))
         whole = b"".join(
             blocks.get(number) or self._find(number) or self._fetch(*self._span(number, 1)) for number in numbers
         )
-        return whole[start - first * BLOCK : start - first * BLOCK + length]
+        return whole[start - first * self._block : start - first * self._block + length]
 
     def _behind(self, number: int) -> dict[int, bytes]:
         """Return the kept blocks that follow one."""
         blocks: dict[int, bytes] = {}
-        for following in range(number + 1, min(number + 1 + HEAD // BLOCK, self.count)):
+        for following in range(number + 1, min(number + 1 + self._limits.head // self._block, self.count)):
             data = self._find(following)
             if data is None:
                 break
@@ -182,55 +194,55 @@ class Blocks:
 
     def _from_disk(self, number: int) -> bytes | None:
         """Return a block from the block cache, where it is by itself or in the head."""
-        in_head = number < HEAD // BLOCK
+        in_head = number < self._limits.head // self._block
         start, length = (0, self.head) if in_head else self._span(number, 1)
         data = self._kept(start, length)
-        return None if data is None else self._remember(start // BLOCK, data)[number]
+        return None if data is None else self._remember(start // self._block, data)[number]
 
     def _span(self, first: int, count: int) -> tuple[int, int]:
-        start = first * BLOCK
-        return start, min(count * BLOCK, self._size - start)
+        start = first * self._block
+        return start, min(count * self._block, self._size - start)
 
     def _remember(self, first: int, data: bytes) -> dict[int, bytes]:
         self._memory.rest.used()
         blocks: dict[int, bytes] = {}
-        for number in range(first, first + -(-len(data) // BLOCK)):
-            start = (number - first) * BLOCK
-            blocks[number] = self._memory.kept.put((self._name, number), data[start : start + BLOCK], BLOCK)
+        for number in range(first, first + -(-len(data) // self._block)):
+            start = (number - first) * self._block
+            blocks[number] = self._memory.kept.put((self._name, number), data[start : start + self._block], self._block)
         return blocks
 
     # ---- requests
 
-    def _requested(self, runs: Iterable[tuple[int, int]], deadline: Deadline | None = None) -> dict[int, bytes]:
+    def _requested(self, runs: Collection[tuple[int, int]], deadline: Deadline | None = None) -> dict[int, bytes]:
         spans = [self._span(first, count) for first, count in runs]
-        parts = each(lambda span: self._fetch(*span), spans, AT_ONCE, deadline)
+        parts = each(lambda span: self._fetch(*span), spans, self._limits.at_once, deadline)
         blocks: dict[int, bytes] = {}
         for (start, _), data in zip(spans, parts, strict=True):
-            blocks |= self._remember(start // BLOCK, data)
+            blocks |= self._remember(start // self._block, data)
         return blocks
 
     def _plan(self, missing: Sequence[int]) -> Sequence[tuple[int, int]]:
         """Return runs of blocks (first, count) to request: the missing ones, and those that will probably be read next."""
-        in_head = HEAD // BLOCK
+        in_head = self._limits.head // self._block
         runs = [(0, min(in_head, self.count))] if missing[0] < in_head else []
         beyond = [number for number in missing if number >= in_head]
         if len(beyond) == 1 and self._read_ahead:
             beyond = self._ahead_of(beyond[0])
         if beyond and self._tail_is_due:
             self._tail_is_due = False
-            tail = range(max(in_head, self.count - HEAD // BLOCK), self.count)
+            tail = range(max(in_head, self.count - self._limits.head // self._block), self.count)
             beyond = sorted({*beyond, *(number for number in tail if self._find(number) is None)})
-        return [*runs, *_runs(beyond, LONGEST_RUN)]
+        return [*runs, *_runs(beyond, self._limits.longest_run)]
 
     def _ahead_of(self, number: int) -> list[int]:
         """Return the number of a block, and numbers of blocks behind it that will probably be read next.
 
-        With each read that continues the sequence there are twice as many, at most LONGEST_RUN. The chunk tables of HDF5
+        With each read that continues the sequence there are twice as many, at most the longest run. The chunk tables of HDF5
         1.10 and later need that: a chunk of a dataset with 60,000 takes 12 requests with it, and 54 without it.
         """
         with self._lock:
             follows = self._end <= number <= self._end + self._ahead
-            self._ahead = min(2 * self._ahead, LONGEST_RUN) if follows else 1
+            self._ahead = min(2 * self._ahead, self._limits.longest_run) if follows else 1
             self._end = number + self._ahead
             return [n for n in range(number, min(self._end, self.count)) if n == number or self._find(n) is None]
 

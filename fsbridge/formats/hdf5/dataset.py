@@ -49,7 +49,7 @@ class DatasetVersion(Array):
         self.dataset = replace(description, attributes={})
         self.version = Version(stat.version, path, _versions(file.data.stats(description.sources)))
         parsed = file.shared.of(ParsedAttributes)
-        self.metadata = light(array_metadata(description, kind), len(repr(description.attributes)), self._described, parsed)
+        self.metadata = light(self._metadata(description, kind), len(repr(description.attributes)), self._described, parsed)
 
     @property
     def mtime_ns(self) -> int:
@@ -88,7 +88,10 @@ class DatasetVersion(Array):
         if stat.version != self.version.file:
             raise Stale(f"{self.place}: changed")
         description = dataset(answer)
-        return array_metadata(description, show_type(description.dtype, description.form, description.fill))
+        return self._metadata(description, show_type(description.dtype, description.form, description.fill))
+
+    def _metadata(self, description: Dataset, kind: ShownType) -> ArrayMetadata:
+        return array_metadata(description, kind, self.file.limits.slab_bytes)
 
 
 def _versions(others: Sequence[Stat | None]) -> tuple[Hashable, ...]:
@@ -96,12 +99,11 @@ def _versions(others: Sequence[Stat | None]) -> tuple[Hashable, ...]:
     return tuple(None if other is None else other.version for other in others)
 
 
-SLAB_BYTES = 4 << 20
-"""Bytes of one slab of data that the file itself does not cut: large enough to read fast, small enough to cache."""
+def array_metadata(description: Dataset, kind: ShownType, slab_bytes: int) -> ArrayMetadata:
+    """Return a dataset's metadata. Raises CorruptData or Unsupported if its description makes no sense.
 
-
-def array_metadata(description: Dataset, kind: ShownType) -> ArrayMetadata:
-    """Return a dataset's metadata. Raises CorruptData or Unsupported if its description makes no sense."""
+    `slab_bytes`: see `HDF5Limits`.
+    """
     shape = (0,) if description.null else description.shape
     attributes: dict[str, JSON] = {
         **kind.attributes,
@@ -112,7 +114,7 @@ def array_metadata(description: Dataset, kind: ShownType) -> ArrayMetadata:
     inner: tuple[str | None, ...] = (None,) * len(kind.dims)
     fill = _fill(description, kind)
     return ArrayMetadata(
-        grid=ChunkGrid(shape + kind.dims, _edges(description, shape) + kind.dims),
+        grid=ChunkGrid(shape + kind.dims, _edges(description, shape, slab_bytes) + kind.dims),
         dtype=kind.dtype,
         fill=fill,
         fill_spelling=None if isinstance(fill, str) else spell_fill(kind.dtype, fill),
@@ -135,13 +137,13 @@ def _refusal(description: Dataset) -> str | None:
     return None
 
 
-def _edges(description: Dataset, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _edges(description: Dataset, shape: tuple[int, ...], slab_bytes: int) -> tuple[int, ...]:
     """Return the file's chunk shape, or that of slabs: the slowest axes cut to one, the next one evenly, the rest not."""
     if description.chunks is not None and not description.null:
         return description.chunks
     size = description.dtype["size"]
     # At most 65,536 elements if each is a Python object in the child.
-    items = max(1, min(SLAB_BYTES // size, (1 << 16) if description.form not in ("raw", "converted") else SLAB_BYTES))
+    items = max(1, min(slab_bytes // size, (1 << 16) if description.form not in ("raw", "converted") else slab_bytes))
     edges: list[int] = []
     rest = math.prod(shape)
     for extent in shape:

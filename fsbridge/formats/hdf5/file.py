@@ -12,15 +12,17 @@ import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait
 from fsbridge.children.client import ChildDied, ChildProcess
+from fsbridge.children.starting import Program
 from fsbridge.children.supervisor import AVOIDED_SECONDS, Supervisor
-from fsbridge.config import Config
+from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
 from fsbridge.formats.hdf5 import filters
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion, lasting
@@ -30,35 +32,47 @@ from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Deadline, Stopwatch
 
 T = TypeVar("T")
+StartChild: TypeAlias = Callable[[Program, Sequence[str], int], ChildProcess]
+"""Starts a child: its program, the paths that it may open, its bytes of virtual memory."""
 
 log = logging.getLogger(__name__)
 
 ADDRESS_SPACE_BYTES = 2 << 30
 """Bytes of virtual memory of a child beside two chunks: h5py and numpy take 0.6 GiB, HDF5's metadata the rest."""
-COMPUTING_SECONDS = 5.0
-"""CPU seconds of a child for one of the questions below, because damage can make HDF5 loop.
-
-They take milliseconds; a first reference among 100,000 objects takes 2 s. Three attempts in a row, each with half the
-time of the one before, end within the deadline for metadata.
-"""
 BRIEF = frozenset({"open", "names", "group", "node", "attributes", "attribute_names", "attribute"})
-LIVE_CHILDREN = 16
-"""Most child processes at a time, for all files together. Each takes some MiB beyond what all share."""
-LIVE_DESCRIPTORS = 128
-"""Most open data files at a time, for all files together. The usual limit of a process is 1024."""
-READ_ATTEMPTS = 3
-"""Attempts at a question while the file keeps changing."""
-IDLE_SECONDS = 15.0
-"""Seconds without use after which blocks and processes of remote files are dropped. A few requests bring them back."""
+"""Questions that are answered within `HDF5Limits.computing_seconds`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HDF5Limits:
+    """What the HDF5 files of a mount may use, all together or each."""
+
+    children: int = 16
+    """Most child processes at a time, for all files together. Each takes some MiB beyond what all share."""
+    descriptors: int = 128
+    """Most open data files at a time, for all files together. The usual limit of a process is 1024."""
+    computing_seconds: float = 5.0
+    """CPU seconds of a child for a brief question, because damage can make HDF5 loop.
+
+    Brief questions take milliseconds; a first reference among 100,000 objects takes 2 s. Three attempts in a row, each with
+    half the time of the one before, end within the deadline for metadata.
+    """
+    avoided_seconds: float = AVOIDED_SECONDS
+    """Seconds for which a question, or a version of a file, that ended children is not tried again."""
+    idle_seconds: float = 15.0
+    """Seconds without use after which blocks and processes of remote files are dropped. A few requests bring them back."""
+    slab_bytes: int = 4 * MIB
+    """Bytes of one slab of data that the file itself does not cut: large enough to read fast, small enough to cache."""
 
 
 class IdleTimer:
-    """Calls `give_back`, on a thread of its own, some time after each last use.
+    """Calls `give_back`, on a thread of its own, when there was no use for some seconds.
 
     If that returns False, it is called again later.
     """
 
-    def __init__(self, give_back: Callable[[], bool]) -> None:
+    def __init__(self, give_back: Callable[[], bool], seconds: float) -> None:
+        self._seconds = seconds
         self._give_back = give_back
         self._lock = threading.Lock()
         self._since = Stopwatch()
@@ -71,11 +85,11 @@ class IdleTimer:
             if self._waiting:
                 return
             self._waiting = True
-        starting.later(IDLE_SECONDS, self._look, "fsbridge-idle")
+        starting.later(self._seconds, self._look, "fsbridge-idle")
 
     def _look(self) -> None:
         with self._lock:
-            left = IDLE_SECONDS - self._since.seconds
+            left = self._seconds - self._since.seconds
             self._waiting = left > 0
         if left > 0:
             starting.later(left, self._look, "fsbridge-idle")
@@ -109,18 +123,19 @@ class HDF5File:
         self.data = data
         self.shared = shared or Shared()
         self._pools = self.shared.of(Pools)
+        self.limits = self._pools.limits
         self.path = data.name
         self.config = config
         self._lock = threading.Lock()
         self._opened: DataVersion | None = None
         self._latest: Hashable = None
-        self.supervisor = Supervisor(self.path, self._start)
+        self.supervisor = Supervisor(self.path, self._start, self.limits.avoided_seconds)
         self._view: _View | None = None
         self._failure: _Failure | None = None
         self._died_opening: Hashable = None
         self._logged: set[str] = set()
         self._family: dict[str, HDF5File] = {self.path: self}
-        self._rest = IdleTimer(self.rest_child)
+        self._rest = IdleTimer(self.rest_child, self.limits.idle_seconds)
         self._kept: dict[type, object] = {}
 
     def current(self) -> DataVersion:
@@ -175,7 +190,7 @@ class HDF5File:
         """
         asking.before_waiting()
         seconds = self.config.read_deadline if seconds is None else seconds
-        for _ in range(READ_ATTEMPTS):
+        for _ in range(3):  # while the file keeps changing
             opened = self.current() if version is None else self.version(version)
             try:
                 answer, attachments = self._ask(opened, question, limit, seconds)
@@ -257,7 +272,7 @@ class HDF5File:
         if opened.supply is not None:  # it holds blocks of a remote file
             self._rest.used()
         if question["op"] in BRIEF:
-            question = {**question, "computing": COMPUTING_SECONDS}
+            question = {**question, "computing": self.limits.computing_seconds}
         question = {**question, "version": _number_of(opened)}
         subject = f"{question['op']} {'/'.join(question.get('path', []))} {question.get('what', '')}".rstrip()
         part = f" at {question['start']}" if question["op"] == "read" else ""  # a chunk
@@ -276,7 +291,7 @@ class HDF5File:
         lasts = opened.supply is not None or lasting(opened.stat)
         question = {
             "op": "open",
-            "computing": COMPUTING_SECONDS,
+            "computing": self.limits.computing_seconds,
             "path": self.path,
             "version": _number_of(opened),
             "allowed": [os.path.realpath(folder) for folder in self.config.allow_external],
@@ -288,7 +303,8 @@ class HDF5File:
             if self._died_opening != opened.stat.version:
                 self._died_opening = opened.stat.version
                 raise
-            raise self._fail(opened, f"open: {error}", AVOIDED_SECONDS) from None  # perhaps the file is not the cause
+            # Perhaps the file is not the cause.
+            raise self._fail(opened, f"open: {error}", self.limits.avoided_seconds) from None
         except CorruptData as error:
             if opened.unchanged:
                 raise self._fail(opened, str(error)) from None
@@ -308,7 +324,7 @@ class HDF5File:
         folders = [folder for folder in self.config.allow_external if os.path.isdir(folder)]
         named = self.config.hdf5_plugins
         readable = [*self.data.readable, *folders, *filters.readable(named)]
-        child = ChildProcess(filters.program(named), readable, ADDRESS_SPACE_BYTES + 2 * self.config.max_chunk)
+        child = self._pools.start(filters.program(named), readable, ADDRESS_SPACE_BYTES + 2 * self.config.max_chunk)
         if not child.confined:
             self._pools.say_once("this kernel has no Landlock: HDF5 processes are not confined to their files")
         return child
@@ -365,9 +381,12 @@ class _Recent:
 class Pools(SharedPart):
     """The files of a mount that hold a child process, and those that hold a descriptor."""
 
-    def __init__(self) -> None:
-        self.children = _Recent(LIVE_CHILDREN, HDF5File.rest_child)
-        self.descriptors = _Recent(LIVE_DESCRIPTORS, HDF5File._rest_descriptor)
+    def __init__(self, limits: HDF5Limits | None = None, start: StartChild = ChildProcess) -> None:
+        """`start` starts a child process for a file."""
+        self.limits = limits or HDF5Limits()
+        self.start = start
+        self.children = _Recent(self.limits.children, HDF5File.rest_child)
+        self.descriptors = _Recent(self.limits.descriptors, HDF5File._rest_descriptor)
         self._said: set[str] = set()
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, Unreachable, Unsupported
-from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, BlockMemory, Blocks
+from fsbridge.formats.hdf5.blocks import BlockMemory, Blocks
 from fsbridge.formats.shared import Shared
 from fsbridge.store import ROOT, Key, Stat, Store
 from fsbridge.store.remote.store import ObjectStore
@@ -44,7 +44,7 @@ class RemoteFile:
         self.folders = folders
 
     def look(self) -> Stat:
-        return self.store.stat(self.key, (0, HEAD))
+        return self.store.stat(self.key, (0, self.memory.limits.head))
 
     def open(self, seen: Stat) -> RemoteVersion:
         return RemoteVersion(self, seen)
@@ -107,6 +107,7 @@ class RemoteVersion:
         self.stat = stat
         self._file = file
         self._version = stat.version
+        self._block = file.memory.limits.block
         self._size = stat.size
         self._gone = False
         self._others = _Others()
@@ -117,7 +118,7 @@ class RemoteVersion:
 
     @property
     def opening(self) -> dict[str, Any]:
-        return {"size": self._size, "block": BLOCK}
+        return {"size": self._size, "block": self._block}
 
     @property
     def supply(self) -> Supply:
@@ -152,7 +153,7 @@ class RemoteVersion:
             self._gone = True
             raise Stale(f"{self._file.name}: replaced or removed") from None
         except CorruptData:
-            if self._file.store.stat(self._file.key, (0, HEAD)).version != self._version:
+            if self._file.store.stat(self._file.key, (0, self._file.memory.limits.head)).version != self._version:
                 self._gone = True
                 raise Stale(f"{self._file.name}: replaced") from None
             raise Unreachable(f"{self._file.name}: the server sent fewer bytes than it says the file has") from None
@@ -166,8 +167,8 @@ class RemoteVersion:
 
         The head is left out, because it is there already.
         """
-        whole = start % BLOCK == 0 and (length % BLOCK == 0 or start + length == self._size)
-        return self._fetch(start, length, BLOCK if whole and start else 0)
+        whole = start % self._block == 0 and (length % self._block == 0 or start + length == self._size)
+        return self._fetch(start, length, self._block if whole and start else 0)
 
     def _kept(self, start: int, length: int) -> bytes | None:
         kept_bytes = self._file.store.kept(self._file.key, start, length)
@@ -183,7 +184,7 @@ class RemoteVersion:
                 files = [self._file.named(name) for name in _names(wanted["files"])]
             except AccessDenied as error:
                 return {"denied": str(error)}, []
-            return {"files": self._others.look(files), "block": BLOCK}, []
+            return {"files": self._others.look(files), "block": self._block}, []
         if isinstance(wanted, dict) and "of" in wanted:
             return self._others.find_version(wanted.pop("of")).supply({"want": wanted}, deadline)
         if isinstance(wanted, dict) and "data" in wanted:

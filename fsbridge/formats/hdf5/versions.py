@@ -113,12 +113,17 @@ class LocalDataFile:
         within: Sequence[str] | None = None,
         check: Callable[[str], None] | None = None,
         open_path: OpenPath = os.open,
+        is_local: Callable[[int], bool] = descriptors.is_local,
     ) -> None:
-        """`within`: folders that it must lie in, wherever links lead. `check`, `open_path`: see `store/local/files.py`."""
+        """`within`: folders that it must lie in, wherever links lead. `check`, `open_path`: see `store/local/files.py`.
+
+        `is_local` tells whether looking at an open file takes no request of a network file system.
+        """
         self.name = os.path.abspath(path)
         self._within = within
         self._check = check
         self._open_path = open_path
+        self._is_local = is_local
         self._near = False  # whether looking at it never waits once it is known
 
     @property
@@ -138,7 +143,7 @@ class LocalDataFile:
             path = os.readlink(f"/proc/self/fd/{version.fd}")  # links may have been switched since they were looked at
             if not self.is_within(path, self._within):
                 raise AccessDenied(f"{self.name}: leads to {path}: {self.permission(path)}")
-        self._near = descriptors.is_local(version.fd)
+        self._near = self._is_local(version.fd)
         return version
 
     def sibling_path(self, name: str) -> str:
@@ -153,7 +158,7 @@ class LocalDataFile:
         return f"--allow-external {os.path.dirname(os.path.realpath(name))} permits reading it"
 
     def other(self, name: str, folders: Sequence[str]) -> LocalDataFile:
-        return LocalDataFile(name, folders, self._check, self._open_path)
+        return LocalDataFile(name, folders, self._check, self._open_path, self._is_local)
 
     def stats(self, names: Sequence[str]) -> list[Stat | None]:
         return [_stat_or_none(name, self._check) for name in names]

@@ -22,9 +22,10 @@ from model_values import array_at, values
 from fsbridge.config import Config, Limits
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep, Unsupported
 from fsbridge.formats import open
-from fsbridge.formats.hdf5 import file as hdf5_file
-from fsbridge.formats.open import open_source
+from fsbridge.formats.hdf5.file import HDF5Limits, Pools
+from fsbridge.formats.open import Opening, open_source
 from fsbridge.formats.records import NAMES
+from fsbridge.formats.shared import Shared
 from fsbridge.lru import drop_all
 from fsbridge.model import Source
 from fsbridge.store import Key
@@ -449,13 +450,13 @@ def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(
 ) -> None:
     """New files come every day, and old ones go; what is still open of a member that was let go can be read on."""
     monkeypatch.setattr("fsbridge.formats.collection.OPEN_MEMBERS", 3)
-    monkeypatch.setattr(hdf5_file, "LIVE_CHILDREN", 2)
-    monkeypatch.setattr(hdf5_file, "LIVE_DESCRIPTORS", 2)
     for number in range(9):
         hdf5(tmp_path / f"h{number}.h5")
         zarr_at(tmp_path / f"z{number}.zarr", 2 + number % 2)
         ts_array(n5(tmp_path / f"n{number}.n5") / "a", "n5")
-    source: Any = open_at(tmp_path, opened)
+    shared = Shared(Pools(HDF5Limits(children=2, descriptors=2)))
+    source: Any = Opening(shared).source(str(tmp_path), Config(str(tmp_path), ""))
+    opened.append(source)
     names = [child.name for child in source.root.children()]
     arrays: dict[str, Any] = {name: array_at(source.root, f"{name}/a") for name in names}
     alive = [weakref.ref(array.file) for name, array in arrays.items() if name.endswith(".h5")]

@@ -281,17 +281,21 @@ class _Szip(ctypes.Structure):
 
 
 def _szip(stored: bytes, size: int, settings: tuple[int, ...]) -> Bytes | None:
-    """Decode szip.
+    decompress = _function(
+        "SZ_BufftoBuffDecompress",
+        *(ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(_Szip)),
+    )
+    return None if decompress is None else _decode_szip(decompress, stored, size, settings)
+
+
+def _decode_szip(decompress: Callable[..., int], stored: bytes, size: int, settings: tuple[int, ...]) -> Bytes | None:
+    """Decode szip; `decompress` is szip's own function.
 
     Each line of pixels is stored as whole blocks. The library leaves the missing pixels of a short line unset, so it is
     asked for whole blocks. Pixels of 32 and 64 bits are stored as bytes: first the first byte of every pixel, then the
     second, ...
     """
-    decompress = _function(
-        "SZ_BufftoBuffDecompress",
-        *(ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(_Szip)),
-    )
-    if decompress is None or len(settings) < 4:
+    if len(settings) < 4:
         return None
     mask, block, bits, line = settings[:4]
     if bits not in (8, 16, 32, 64) or size % (bits // 8):

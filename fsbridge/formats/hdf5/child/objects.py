@@ -25,10 +25,6 @@ FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
 The first answer is short because often only the group's attributes are wanted. For a local file later answers are short,
 too: the daemon uses one answer while the next is made.
 """
-NAMES_MEMBERS = 5000
-"""Most members in an answer that holds only their names."""
-WINDOW_LINKS = 50_000
-"""Links of a large group that are read together, because HDF5 passes or even sorts all links before the first it returns."""
 PAGE_BYTES, PAGE_SECONDS = 2 << 20, 0.5
 """A page ends early after this many bytes of descriptions and after this many seconds."""
 ATTRIBUTES_BYTES = 16 << 20
@@ -50,6 +46,10 @@ _NO_SUCH = "no such object"
 class Objects(OpenedFile, ABC):
     """One opened file and the questions about its tree. Public methods take the request and return the answer."""
 
+    names_members = 5000
+    """Most members in an answer that holds only their names."""
+    window_links = 50_000
+    """Links of a large group that are read together: HDF5 passes or even sorts all links before the first it returns."""
     _window: Window | None = None
 
     def open(self, request: dict[str, Any]) -> Answer:
@@ -88,7 +88,7 @@ class Objects(OpenedFile, ABC):
         No member is opened, so damage does not matter.
         """
         group = self._group(request["path"])
-        links = self.links(group, request["path"], request["start"], NAMES_MEMBERS)
+        links = self.links(group, request["path"], request["start"], self.names_members)
         address = {"address": h5o.get_info(group).addr}
         return address | _page(group, request["start"], [listed_member(group, link) for link in links]), []
 
@@ -125,13 +125,13 @@ class Objects(OpenedFile, ABC):
         """Return at most `most` links of the group at `path`, from number `start`.
 
         From number 0 only `most` links are read, because often only the first page is wanted. Later pages are taken from
-        a window of WINDOW_LINKS links.
+        a window of `window_links`.
         """
         if start == 0:
             return links_of(group, 0, most)
         window = self._window
         if window is None or window.path != path or not 0 <= start - window.start < len(window.links):
-            window = self._window = Window(path, start, links_of(group, start, WINDOW_LINKS))
+            window = self._window = Window(path, start, links_of(group, start, self.window_links))
         return window.links[start - window.start :][:most]
 
     def prefetched(self, path: list[str], links: Sequence[StoredLink]) -> Iterable[StoredLink]:

@@ -10,13 +10,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from hdf5_children import watched
 from hdf5_model import array, opened
 
 from fsbridge.errors import CorruptData, FsbridgeError
 from fsbridge.formats.hdf5.answers import dataset
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.chunks import TableChunks
-from fsbridge.formats.hdf5.file import HDF5File
 
 NONSENSE: list[Any] = [
     None, -1, 0, 1, 2**31, 2**63, 2**64, 10**400, 1.5, float("nan"), True, "", "x", "\udc80", [], [1], [[]], ["a", None],
@@ -77,19 +77,15 @@ def test_a_description_is_taken_or_damage(tmp_path: Path) -> None:
     ("part", "value"),
     [("chunks", 99), ("chunks", "x"), ("chunks", None), ("outside", -1), ("outside", "x"), ("outside", None)],
 )
-def test_a_chunk_table_that_does_not_fit_is_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, value: Any
-) -> None:
-    ask = HDF5File.ask
+def test_a_chunk_table_that_does_not_fit_is_damage(tmp_path: Path, part: str, value: Any) -> None:
+    lies = {part: value}
 
-    def lies(self: HDF5File, question: Any, **options: Any) -> Any:
-        answer, attachments, stat = ask(self, question, **options)
-        return {**answer, part: value}, attachments, stat
+    def change(question: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        return answer | lies if question["op"] == "table" else answer
 
-    with opened(write(tmp_path / "x.h5")) as source:
+    with opened(write(tmp_path / "x.h5"), watched(change=change)) as source:
         found = array(source, "large")
-        with monkeypatch.context() as patched:
-            patched.setattr(HDF5File, "ask", lies)
-            with pytest.raises(CorruptData):
-                found.chunks.find((3, 99))
+        with pytest.raises(CorruptData):
+            found.chunks.find((3, 99))
+        lies.clear()
         assert found.chunks.find((3, 99)).stored == 1

@@ -8,26 +8,35 @@ from typing import Any
 
 import h5py
 import pytest
+from hdf5_children import watched
+from hdf5_model import opened
 
-from fsbridge.config import Config
-from fsbridge.formats.hdf5 import arrays, pages
+from fsbridge.children.client import ChildProcess
 from fsbridge.formats.hdf5.arrays import MOST_DATASETS, MOST_PAGES, NextDatasets
-from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
+from fsbridge.formats.hdf5.source import HDF5Source
+from fsbridge.threads.workers import Workers
 
 Names = tuple[str, ...]
 
 
-class AtOnce:
+class AtOnce(Workers):
     """Runs at once instead of on a thread."""
 
-    def __init__(self, *_given: object) -> None: ...
+    def __init__(self) -> None:
+        super().__init__("none", 0)
 
-    def submit(self, job: Callable[[], object]) -> None:
+    def submit(self, job: Callable[[], object], *rest: object, **options: object) -> None:
         job()
 
 
 @pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HDF5Source]:
+def asked() -> list[Names]:
+    """The groups of which a page of members was asked for."""
+    return []
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
     """A file with the datasets `a` and `b`, groups without any (some a thousand deep), then `z` and more behind it."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
@@ -36,26 +45,25 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HDF5Sour
         for number in range(3 * MOST_PAGES):
             file.create_group(f"m/{number:03}")
         file["m/loop"] = file["/"]
-    monkeypatch.setattr(arrays, "Workers", AtOnce)
-    found = open_hdf5(str(path), Config(str(path), "/nowhere"))
-    yield found
-    found.close()
+    return path
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Names]:
-    """The groups that were searched."""
-    found: list[Names] = []
-    page = pages.page
-    monkeypatch.setattr(pages, "page", lambda file, path, start: found.append(path) or page(file, path, start))
-    return found
+def source(path: Path, asked: list[Names]) -> Iterator[HDF5Source]:
+    def note(child: ChildProcess, question: dict[str, Any]) -> None:
+        if question["op"] == "group":
+            asked.append(tuple(question["path"]))
+
+    with opened(path, watched(before=note)) as source:
+        asked.clear()
+        yield source
 
 
 def test_p7_p8_the_search_for_the_next_dataset_is_short_and_goes_on_with_its_reader(
     source: HDF5Source, asked: list[Names]
 ) -> None:
     sent: list[Names] = []
-    ahead = NextDatasets(source.file, sent.append)
+    ahead = NextDatasets(source.file, sent.append, AtOnce())
     ahead.read(("a",))
     ahead.read(("b",))
     assert not sent, "it lies behind many groups"
@@ -66,19 +74,18 @@ def test_p7_p8_the_search_for_the_next_dataset_is_short_and_goes_on_with_its_rea
     assert sent == [("z", f"{number:03}") for number in range(2, 50 + MOST_DATASETS)]
 
 
-def test_p7_the_search_ends_once_the_reader_has_left(source: HDF5Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_the_search_ends_once_the_reader_has_left(path: Path) -> None:
     sent: list[Names] = []
-    ahead = NextDatasets(source.file, sent.append)
-    page, asked = pages.page, 0
+    asked: list[Names] = []
 
-    def leaving(*given: Any) -> pages.Page:
-        nonlocal asked
-        asked += 1
-        ahead._last = ("elsewhere",)
-        return page(*given)
+    def leave(child: ChildProcess, question: dict[str, Any]) -> None:
+        if question["op"] == "group" and question["path"] == ["z"]:
+            asked.append(("z",))
+            ahead._last = ("elsewhere",)
 
-    ahead.read(("z", "000"))
-    monkeypatch.setattr(pages, "page", leaving)
-    ahead.read(("z", "001"))
+    with opened(path, watched(before=leave)) as source:
+        ahead = NextDatasets(source.file, sent.append, AtOnce())
+        ahead.read(("z", "000"))
+        ahead.read(("z", "001"))
     assert not sent
-    assert asked == 1
+    assert asked == [("z",)]

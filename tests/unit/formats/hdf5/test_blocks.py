@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,21 @@ import h5py
 import numpy as np
 import pytest
 from fake_s3 import FakeS3
+from hdf5_children import watched
 from hdf5_model import array, everything, opened, values
 from remote_hdf5 import opened_remote, remote_store, upload
 from remote_hdf5_files import assert_same_as_local, names, write_rich
 from waiting import until
 
-from fsbridge.children.client import ChildProcess
 from fsbridge.config import Config
-from fsbridge.formats.hdf5 import blocks, file, remote
 from fsbridge.formats.hdf5.arrays import HDF5Array
+from fsbridge.formats.hdf5.blocks import BlockLimits, BlockMemory, Blocks
+from fsbridge.formats.hdf5.file import HDF5Limits
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Group, open_hdf5
 from fsbridge.store import Key
 from fsbridge.store.remote.store import ObjectStore
+from fsbridge.threads.deadlines import Deadline
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -47,10 +50,13 @@ def test_requests_of_a_list_of_400_datasets(server: FakeS3, tmp_path: Path) -> N
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of requests at a time, for each time that blocks were missing."""
     found: list[int] = []
-    requested = blocks.Blocks._requested
-    monkeypatch.setattr(
-        blocks.Blocks, "_requested", lambda self, runs, *late: found.append(len(list(runs))) or requested(self, runs, *late)
-    )
+    request = Blocks._requested
+
+    def note(blocks: Blocks, runs: Collection[tuple[int, int]], *deadline: Deadline) -> dict[int, bytes]:
+        found.append(len(runs))
+        return request(blocks, runs, *deadline)
+
+    monkeypatch.setattr(Blocks, "_requested", note)
     return found
 
 
@@ -117,21 +123,17 @@ def test_longer_and_longer_runs_of_blocks_are_requested_only_with_read_ahead(
 
 
 @pytest.mark.parametrize("libver", [None, "latest"])
-def test_p12_attempts_that_fail_change_no_answer(
-    server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, libver: str | None
-) -> None:
+def test_p12_attempts_that_fail_change_no_answer(server: FakeS3, tmp_path: Path, libver: str | None) -> None:
     """In blocks of 512 bytes nearly everything is missing at first, so that HDF5 fails wherever it can."""
-    for module in (blocks, remote):
-        monkeypatch.setattr(module, "BLOCK", 512)
-        monkeypatch.setattr(module, "HEAD", 512)
-    assert assert_same_as_local(server, write_rich(tmp_path / "rich.h5", libver=libver)) == 11
+    small = BlockLimits(block=512, head=512)
+    assert assert_same_as_local(server, write_rich(tmp_path / "rich.h5", libver=libver), small) == 11
     path = tmp_path / "deep.h5"
     with h5py.File(path, "w", libver=libver) as file:
         for number in range(60):
             dataset = file.create_dataset(f"a{number % 3}/b{number % 5}/x{number}", data=np.arange(1000) + number)
             dataset.attrs["words"] = ["one", f"{number}" * 100]
             dataset.attrs["other"] = file["a0"].ref
-    assert assert_same_as_local(server, path) == 3 + 15 + 60
+    assert assert_same_as_local(server, path, small) == 3 + 15 + 60
 
 
 @pytest.mark.parametrize("rows", [1, 10], ids=["small", "large"])
@@ -196,11 +198,15 @@ def test_datasets_that_are_read_one_after_the_other_are_prefetched(
 
 @pytest.mark.parametrize(("step", "read_ahead"), [(-7, True), (1, False)], ids=["scattered reads", "no read-ahead"])
 def test_nothing_is_prefetched_for_scattered_reads_or_without_read_ahead(
-    server: FakeS3, tmp_path: Path, many: dict[str, int], monkeypatch: pytest.MonkeyPatch, step: int, read_ahead: bool
+    server: FakeS3, tmp_path: Path, many: dict[str, int], step: int, read_ahead: bool
 ) -> None:
     sent: list[Key] = []
-    monkeypatch.setattr(ObjectStore, "fetch", lambda self, key, *where: sent.append(key))
-    with opened_remote(server, tmp_path / "many.h5", read_ahead=read_ahead) as source:
+
+    class Noting(ObjectStore):
+        def fetch(self, key: Key, *where: Any) -> None:
+            sent.append(key)
+
+    with opened_remote(server, tmp_path / "many.h5", kind=Noting, read_ahead=read_ahead) as source:
         list(everything(source.root))
         for name in list(many)[::step]:
             assert once(array(source, name)) == {many[name]}
@@ -226,21 +232,15 @@ def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Pat
             assert not requests, [request.range for request in requests]
 
 
-def test_p6_p11_an_idle_file_gives_its_resources_back(server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "IDLE_SECONDS", 0.2)
+def test_p6_p11_an_idle_file_gives_its_resources_back(server: FakeS3, large: Path) -> None:
     asked: list[int] = []
-    ask = ChildProcess.ask
-
-    def noted(child: ChildProcess, *question: Any, **options: Any) -> Any:
-        asked.append(child.pid)
-        return ask(child, *question, **options)
-
-    monkeypatch.setattr(ChildProcess, "ask", noted)
-    with opened_remote(server, large) as source:
+    memory = BlockMemory(BlockLimits(idle_seconds=0.2))
+    shared = watched(lambda child, question: asked.append(child.pid), limits=HDF5Limits(idle_seconds=0.2), parts=[memory])
+    with opened_remote(server, large, shared) as source:
         for number in (7, 8):
             asked.clear()
             assert (values(array(source, f"g{number}/d{number}")) == number).all()
-            until(lambda: not source.file.data.memory.kept.used and source.file.supervisor.child is None)
+            until(lambda: not memory.kept.used and source.file.supervisor.child is None)
             assert asked
             until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in asked))  # not even as a zombie
 

@@ -13,6 +13,8 @@ from h5py import h5d, h5p, h5s, h5t
 from hdf5_model import array, decoded, opened, stored, values
 
 from fsbridge.errors import NotFound
+from fsbridge.formats.hdf5.file import HDF5Limits, Pools
+from fsbridge.formats.shared import Shared
 
 RANDOM = np.random.default_rng(11)
 DTYPES = ["u1", "<u2", ">f8", "S3", np.dtype(("<i2", (3,))), np.dtype([("a", ">i4"), ("b", "u1")])]
@@ -41,13 +43,12 @@ def create(file: h5py.File, name: str, dtype: Any, shape: tuple[int, ...], compa
 
 
 @pytest.mark.parametrize("most", [1, 7, 12, 64, 1 << 20])
-def test_slabs_of_any_shape_are_what_h5py_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr("fsbridge.formats.hdf5.dataset.SLAB_BYTES", most)
+def test_slabs_of_any_shape_are_what_h5py_reads(tmp_path: Path, most: int) -> None:
     path, expected = tmp_path / "x.h5", {}
     with h5py.File(path, "w", libver="latest", userblock_size=512) as file:
         for number, (dtype, shape) in enumerate(itertools.product(DTYPES, SHAPES)):
             expected[f"x{number}"] = create(file, f"x{number}", dtype, shape, bool(number % 3))
-    with opened(path) as source:
+    with opened(path, Shared(Pools(HDF5Limits(slab_bytes=most)))) as source:
         for name, wanted in expected.items():
             found = array(source, name)
             read = values(found)

@@ -14,13 +14,14 @@ import h5py
 import numpy as np
 import pytest
 from asked import at_once
+from hdf5_children import noting
+from hdf5_model import opened
 from waiting import until
 
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
-from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.formats.hdf5.filters import FilterPipeline
-from fsbridge.formats.open import open_source
+from fsbridge.formats.hdf5.source import open_hdf5
+from fsbridge.formats.hdf5.versions import LocalDataFile
 from fsbridge.layouts import root_directory
 from fsbridge.store.local import descriptors
 
@@ -31,20 +32,24 @@ def write(path: Path, values: np.ndarray[Any, Any] = VALUES) -> None:
     """A file with one array of four chunks, in forms that we decode, that the child decodes, and uncut."""
     with h5py.File(path, "w") as file:
         file.create_dataset("chunked", data=values, chunks=(16,), compression="gzip", shuffle=True)
-        file.create_dataset("scaled", data=values, chunks=(16,), scaleoffset=0)
+        file.create_dataset("lzf", data=values, chunks=(16,), compression="lzf", shuffle=True)
         file["whole"] = values
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Any]:
+def asked() -> list[str]:
+    """What the child is asked."""
+    return []
+
+
+@pytest.fixture
+def root(tmp_path: Path, asked: list[str]) -> Iterator[Any]:
     """The tree of such a file, `x.h5`."""
     path = tmp_path / "x.h5"
     write(path)
     os.utime(path, ns=(10**18, 10**18))  # so that a further change differs from the first write
-    config = Config(str(path), "/mnt")
-    source = open_source(config.source, config)
-    yield root_directory(source, config, ChunkCache(config.cache_size))
-    source.close()
+    with opened(path, noting(asked)) as source:
+        yield root_directory(source, source.file.config, ChunkCache(1 << 20))
 
 
 def chunks(root: Any, name: bytes = b"chunked") -> Any:
@@ -81,13 +86,13 @@ def test_what_is_not_known_is_left_to_a_worker(root: Any, monkeypatch: pytest.Mo
     told(lambda: at_once(file.open))
 
 
-def test_what_the_child_must_decode_is_left_to_the_read(root: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    scaled = chunks(root, b"scaled").lookup(b"1")
-    with monkeypatch.context() as patched:
-        patched.setattr(FilterPipeline, "chain", lambda *given: None)
-        patched.setattr(HDF5File, "_ask", lambda *given: pytest.fail("the event loop asked the child"))
-        at_once(scaled.open)
-    assert scaled.open().read(0, 32) == VALUES[16:32].tobytes()
+def test_what_the_child_must_decode_is_left_to_the_read(root: Any, asked: list[str]) -> None:
+    chunk = chunks(root, b"lzf").lookup(b"1")
+    asked.clear()
+    at_once(chunk.open)
+    assert not asked, "the event loop asked the child"
+    assert chunk.open().read(0, 32) == VALUES[16:32].tobytes()
+    assert "read" in asked
 
 
 @pytest.mark.parametrize("how", ["replaced", "rewritten", "removed"])
@@ -105,11 +110,10 @@ def test_p9_a_changed_file_is_left_to_a_worker(root: Any, tmp_path: Path, how: s
     assert at_once(file.open) is None
 
 
-def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "is_local", lambda fd: False)
+def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path) -> None:
     write(tmp_path / "y.h5")
     config = Config(str(tmp_path / "y.h5"), "/mnt")
-    source = open_source(config.source, config)
+    source = open_hdf5(LocalDataFile(config.source, is_local=lambda fd: False), config)
     file = chunks(root_directory(source, config, ChunkCache(config.cache_size))).lookup(b"1")
     assert at_once(file.open) is None
     assert file.open().read(0, 32) == VALUES[16:32].tobytes()

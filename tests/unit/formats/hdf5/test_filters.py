@@ -20,6 +20,7 @@ from fsbridge import cli
 from fsbridge.codecs import table
 from fsbridge.codecs.hdf5 import lzo
 from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.formats.hdf5 import filters as hdf5_filters
 from fsbridge.formats.hdf5.child import chunks
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS
 
@@ -332,10 +333,16 @@ def test_p5_plugins_of_the_installed_package_are_found(tmp_path: Path) -> None:
             assert array(source, name).metadata.refused is None
 
 
+@pytest.fixture
+def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if `hdf5plugin` was not installed."""
+    monkeypatch.setattr(hdf5_filters, "installed", tuple)
+
+
+@pytest.mark.usefixtures("without_plugins")
 def test_p5_plugins_come_from_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P5: if they are neither installed nor named, they are not found, whatever HDF5's variables say. The refusal helps."""
     expected = write_heavy(tmp_path / "heavy.h5")
-    monkeypatch.setattr("fsbridge.formats.hdf5.filters.installed", tuple)
     monkeypatch.setenv("HDF5_PLUGIN_PATH", hdf5plugin.PLUGIN_PATH)
     with opened(tmp_path / "heavy.h5") as source:
         for name, (number, _, _) in HEAVY.items():
@@ -349,10 +356,10 @@ def test_p5_plugins_come_from_nowhere_else(tmp_path: Path, monkeypatch: pytest.M
             np.testing.assert_array_equal(values(array(source, name)), data)
 
 
-def test_info_takes_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("without_plugins")
+def test_info_takes_plugins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`fsbridge info` names the missing filter and exits with 1; with --hdf5-plugins it reports nothing."""
     write_heavy(tmp_path / "heavy.h5")
-    monkeypatch.setattr("fsbridge.formats.hdf5.filters.installed", tuple)
     command = ["fsbridge", "info", str(tmp_path / "heavy.h5")]
     assert cli.main(command) == 1
     assert "Blosc2 (32026) needs a plug-in" in capsys.readouterr().out
@@ -388,32 +395,3 @@ def test_lzo_bombs_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lzallright", None)
     with pytest.raises(Unsupported, match=r"pip install .?lzallright"):
         table.filter_decoder(305, ())
-
-
-def test_p2_what_szip_has_not_filled_is_not_taken_for_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of ten pixels are stored as sixteen, so even the bytes of a whole chunk may be too few lines."""
-    filled = [0]
-
-    def decompress(out: int, length: ctypes.c_size_t, stored: bytes, count: int, form: ctypes.Structure) -> int:
-        length.value = filled[0]
-        return 0
-
-    monkeypatch.setattr(chunks, "_function", lambda *_: decompress)
-    stored = (100).to_bytes(4, "little") + b"x"
-    for filled[0], line, whole in ((154, 10, True), (153, 10, False), (100, 10, False), (100, 8, True), (99, 8, False)):
-        found = chunks._szip(stored, 100, (0, 8, 8, line))
-        assert found is not None
-        assert (len(found) == 100) == whole
-    for settings in ((0, 8, 8), (0, 8, 0, 8), (0, 8, 24, 8), (0, 8, 64, 8)):
-        assert chunks._szip(stored, 100, settings) is None, "HDF5 tells what is wrong"
-
-
-def test_p2_bytes_that_were_shuffled_otherwise_than_by_element_are_left_to_hdf5(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        found = file.create_dataset("x", data=np.arange(64, dtype="<i4"), chunks=(64,), shuffle=True, compression="lzf").id
-        plist = found.get_create_plist()
-        assert chunks.short_chunk(found, plist, (0,)) is not None
-        plist.remove_filter(h5py.h5z.FILTER_ALL)
-        plist.set_filter(h5py.h5z.FILTER_SHUFFLE, 0, (2,))
-        plist.set_filter(chunks.LZF, 0, ())
-        assert chunks.short_chunk(found, plist, (0,)) is None

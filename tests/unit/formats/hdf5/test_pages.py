@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from hdf5_children import noting
 from hdf5_model import array, node, opened, values
 from waiting import Clock
 
@@ -24,26 +25,14 @@ def write(path: Path, count: int) -> None:
             group.create_dataset(f"x{number:04d}", data=np.arange(3) + number, chunks=(2,))
 
 
-def counted(source: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The questions that the child is asked from now on."""
-    asked: list[str] = []
-    ask = source.file.ask
-
-    def noted(question: dict[str, Any], **options: Any) -> Any:
-        asked.append(question["op"])
-        return ask(question, **options)
-
-    monkeypatch.setattr(source.file, "ask", noted)
-    return asked
-
-
 def test_a_walk_asks_once_per_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """300 datasets with their attributes, metadata and chunks: two questions, one per page of the group."""
     path = tmp_path / "x.h5"
     write(path, 300)
     Clock(monkeypatch).settles()
-    with opened(path) as source:
-        asked = counted(source, monkeypatch)
+    asked: list[str] = []
+    with opened(path, noting(asked)) as source:
+        asked.clear()
         for _ in range(3):
             group: Any = node(source, "group")
             for number, child in enumerate(group.children()):

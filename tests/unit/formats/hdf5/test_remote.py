@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 import pytest
 from fake_s3 import FakeS3, Fault, Request, recovered
+from hdf5_children import watched
 from hdf5_files import foreign_files, write_pattern
 from hdf5_model import array, everything, node, opened, values
 from nwb_data import unpack
@@ -29,10 +30,11 @@ from waiting import Clock
 from fsbridge.children.client import ChildProcess
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, Unsupported
-from fsbridge.formats.hdf5 import blocks
 from fsbridge.formats.hdf5.arrays import HDF5Array
+from fsbridge.formats.hdf5.blocks import BlockLimits, BlockMemory
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
+from fsbridge.formats.shared import Shared
 from fsbridge.store import Key
 from fsbridge.threads.deadlines import Deadline
 
@@ -178,17 +180,16 @@ def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_pa
 
 
 def test_p9_a_question_is_not_answered_from_a_version_that_another_reader_has_opened_meanwhile(
-    server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FakeS3, tmp_path: Path
 ) -> None:
     """The process took kept blocks of the old version for those of the new one that it had just opened."""
     write_version(tmp_path / "x.h5", 0)
     later = write_version(tmp_path / "y.h5", 1)
-    raced = False
-    ask = ChildProcess.ask
+    has_begun = raced = False
 
-    def race(child: ChildProcess, question: dict[str, Any], *rest: Any, **options: Any) -> Any:
+    def race(child: ChildProcess, question: dict[str, Any]) -> None:
         nonlocal raced
-        if question["op"] == "node" and not raced:
+        if has_begun and question["op"] == "node" and not raced:
             raced = True
             server.put("remote/x.h5", later, 2e9)
             while True:
@@ -196,13 +197,12 @@ def test_p9_a_question_is_not_answered_from_a_version_that_another_reader_has_op
                     if source.file.current() is not old:
                         break
             source.file.ask({"op": "attribute_names", "path": []})
-        return ask(child, question, *rest, **options)
 
-    with opened_remote(server, tmp_path / "x.h5") as source:
+    with opened_remote(server, tmp_path / "x.h5", watched(before=race)) as source:
         old = source.file.current()
         assert array(source, "g3/d39").metadata.attributes["version"] == 0
         source.file.supervisor.close()
-        monkeypatch.setattr(ChildProcess, "ask", race)
+        has_begun = True
         with contextlib.suppress(Stale):
             source.file.ask({"op": "node", "path": ["g3", "d39"]})
         assert raced
@@ -316,12 +316,9 @@ def error_of(use: Callable[[HDF5Source], object], source: HDF5Source) -> Fsbridg
     return None
 
 
-def test_p7_a_slow_server_is_a_deadline_and_not_a_slow_child(
-    server: FakeS3, large: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p7_a_slow_server_is_a_deadline_and_not_a_slow_child(server: FakeS3, large: Path, clock: Clock) -> None:
     """Each block comes, but all together they take longer than allowed. The next question is asked as usual."""
-    with opened_remote(server, large) as source:
-        monkeypatch.setattr(blocks, "AT_ONCE", 1)
+    with opened_remote(server, large, Shared(BlockMemory(BlockLimits(at_once=1)))) as source:
         server.fault = lambda request: clock.passes(7.0)
         with pytest.raises(TimedOut):
             array(source, "big").chunks.array.file.ask({"op": "group", "path": ["g5"], "start": 0}, limit=1 << 22)

@@ -13,8 +13,7 @@ from hdf5_model import array, everything, node, opened, values
 
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.hdf5.arrays import HDF5Array
-from fsbridge.formats.hdf5.child import objects
-from fsbridge.formats.hdf5.child.data import Datasets
+from fsbridge.formats.hdf5.child import data
 from fsbridge.model import Link
 
 
@@ -73,10 +72,13 @@ def test_large_group_in_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_pages_come_from_links_read_together(libver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_come_from_links_read_together(libver: str) -> None:
     """A page holds exactly the links from its start, whichever group was asked about before."""
-    monkeypatch.setattr(objects, "WINDOW_LINKS", 7)
-    monkeypatch.setattr(objects, "NAMES_MEMBERS", 3)
+
+    class Datasets(data.Datasets):
+        window_links = 7
+        names_members = 3
+
     with h5py.File("in memory", "w", driver="core", backing_store=False, libver=libver) as file:
         expected = {}
         for group, count in (("a", 30), ("b", 22)):

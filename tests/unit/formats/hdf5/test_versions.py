@@ -8,12 +8,14 @@ import errno
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from hdf5_children import watched
 from hdf5_model import array, opened, values
 
 from fsbridge.children.client import ChildDied, ChildGone, ChildProcess
@@ -21,10 +23,11 @@ from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
-from fsbridge.formats.hdf5 import versions
 from fsbridge.formats.hdf5.file import HDF5File
+from fsbridge.formats.hdf5.source import open_hdf5
 from fsbridge.formats.hdf5.versions import LocalDataFile
 from fsbridge.layouts import root_directory
+from fsbridge.store import Stat
 
 
 @pytest.fixture
@@ -96,10 +99,10 @@ def frames(error: BaseException) -> Iterator[Any]:
         traceback = traceback.tb_next
 
 
-class Child:
+class Child(ChildProcess):
     """A child that is ended by others before it answers, or that dies. `fates`: those of children to come, shared."""
 
-    alive, busy, pid = True, False, 1
+    alive, busy = True, False
 
     def __init__(self, fates: list[Exception]) -> None:
         self.fates = fates
@@ -115,7 +118,7 @@ class Child:
 
 
 def supervisor(fates: list[Exception]) -> Supervisor:
-    return Supervisor("x.h5", lambda: Child(fates))  # type: ignore[arg-type, return-value]
+    return Supervisor("x.h5", lambda: Child(fates))
 
 
 def test_p9_a_question_outlives_children_that_others_end() -> None:
@@ -142,74 +145,66 @@ def test_p8_a_question_that_ends_two_children_is_not_asked_a_third_time() -> Non
     assert len(fates) == 1
 
 
-def test_p9_a_file_that_goes_between_two_looks_is_stale_not_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p9_a_file_that_goes_between_two_looks_is_stale_not_absent(tmp_path: Path) -> None:
     """It disappeared after the look and before it was opened. That was ENOENT, which `rsync --delete` believes."""
     path = tmp_path / "x.h5"
     replace(path, 0)
-    with opened(path) as source:
+    goes = False
+
+    class Going(LocalDataFile):
+        def look(self) -> Stat:
+            stat = super().look()
+            if goes:
+                os.rename(path, tmp_path / "away")
+            return stat
+
+    with closing(open_hdf5(Going(os.fspath(path)), Config(os.fspath(path), "/nowhere"))) as source:
         replace(path, 1)
-        look = LocalDataFile.look
-
-        def go(self: LocalDataFile) -> Any:
-            found = look(self)
-            os.rename(path, tmp_path / "away")
-            return found
-
-        with monkeypatch.context() as patched:
-            patched.setattr(LocalDataFile, "look", go)
-            with pytest.raises(Stale, match="no longer there"):
-                source.root.child("x")
+        goes = True
+        with pytest.raises(Stale, match="no longer there"):
+            source.root.child("x")
+        goes = False
         os.rename(tmp_path / "away", path)
         assert values(array(source, "x"))[0] == 1
 
 
-def test_p9_what_ended_a_child_while_the_file_changed_is_asked_of_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p9_what_ended_a_child_while_the_file_changed_is_asked_of_the_new_one(tmp_path: Path) -> None:
     """The question was avoided for a minute, although the file was another one by then."""
     path = tmp_path / "x.h5"
     replace(path, 0)
-    with opened(path) as source:
-        exchange = ChildProcess._exchange
-        deaths = iter(range(2))
+    deaths = iter(range(2))
 
-        def die(child: ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
-            if question.get("op") == "names" and (number := next(deaths, None)) is not None:
-                if number == 1:
-                    replace(path, 1)
-                    source.file.current()  # another reader sees the new file before the question has failed
-                child.close()
-                raise ChildDied("answered nonsense")
-            return exchange(child, question, *rest)
+    def die(child: ChildProcess, question: dict[str, Any]) -> None:
+        if question.get("op") == "names" and (number := next(deaths, None)) is not None:
+            if number == 1:
+                replace(path, 1)
+                source.file.current()  # another reader sees the new file before the question has failed
+            child.close()
+            raise ChildDied("answered nonsense")
 
-        monkeypatch.setattr(ChildProcess, "_exchange", die)
+    with opened(path, watched(during=die)) as source:
         answer, _, stat = source.file.ask({"op": "names", "path": [], "start": 0})
         assert [member[0] for member in answer["members"]] == ["x"]
         assert stat.version == source.file.current().stat.version
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
-def test_p3_no_member_is_left_out_of_what_is_made_while_the_file_cannot_be_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_p3_no_member_is_left_out_of_what_is_made_while_the_file_cannot_be_looked_at(tmp_path: Path, number: int) -> None:
     """A store's `.h5` lacked an array as long as the file did not change."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["a"], file["b"] = np.arange(5), np.arange(6)
-    look, left = versions.LocalDataFile.look, 0
+    left = 0
 
-    def short(self: versions.LocalDataFile) -> Any:
+    def check(path: str) -> None:
         nonlocal left
         left -= 1
-        with monkeypatch.context() as patch:
-            if left == 0:
-                patch.setattr(os, "stat", lambda *_, **__: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
-            return look(self)
+        if left == 0:
+            raise OSError(number, os.strerror(number))
 
     config = Config(str(path), "/nowhere", layout="files")
-    with opened(path) as source, monkeypatch.context() as patch:
+    with closing(open_hdf5(LocalDataFile(str(path), check=check), config)) as source:
         right = shown(root_directory(source, config, ChunkCache(1 << 20)))
-        patch.setattr(versions.LocalDataFile, "look", short)
         failed = 0
         for at in range(1, 200):
             root, left = root_directory(source, config, ChunkCache(1 << 20)), at

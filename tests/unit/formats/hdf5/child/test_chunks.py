@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from hdf5_children import watched
 from hdf5_model import array, opened, values
 
 from fsbridge.errors import CorruptData
@@ -125,41 +127,54 @@ def verification(file: h5py.File) -> chunks.TableChecks:
     return chunks.TableChecks(Counter(), lambda start, length: os.pread(descriptor, length, start), 0, False)
 
 
+class Misread:
+    """A dataset with a chunk index that HDF5 tells wrongly, as `change` says. `read_direct_chunk` reads the right chunks."""
+
+    def __init__(self, dataset: Any, change: Callable[[list[Any]], list[Any]]) -> None:
+        self.dataset, self.change = dataset, change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.dataset, name)
+
+    def chunk_iter(self, add: Callable[[Any], None]) -> None:
+        infos: list[Any] = []
+        self.dataset.chunk_iter(infos.append)
+        for info in self.change(infos):
+            add(info)
+
+
+def with_offsets(infos: list[Any], *offsets: tuple[int, ...]) -> list[Any]:
+    """The chunks, the last ones at other offsets."""
+    moved = zip(infos[-len(offsets) :], offsets, strict=True)
+    return [*infos[: -len(offsets)], *(info._replace(chunk_offset=offset) for info, offset in moved)]
+
+
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_a_chunk_at_a_wrong_address_is_refused(tmp_path: Path, libver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_at_a_wrong_address_is_refused(tmp_path: Path, libver: str) -> None:
     """Chunks that HDF5 itself reads elsewhere are refused, whatever HDF5's iteration says."""
     with h5py.File(tmp_path / "x.h5", "w", libver=libver) as file:
         dataset = file.create_dataset("x", data=np.arange(40), chunks=(2,), maxshape=(None,))
         good = chunks.stored_chunks(dataset.id, verification(file))
         assert (len(good.columns[0]), good.outside) == (20, 0)
-        rows = list(chunks._rows(dataset.id))
-        rows[0][-2:, 0] = rows[0][-2:, 0][::-1].copy()
-        monkeypatch.setattr(chunks, "_rows", lambda _: rows)
+        wrong = Misread(dataset.id, lambda infos: with_offsets(infos, infos[-1].chunk_offset, infos[-2].chunk_offset))
         with pytest.raises(Refusal, match="other bytes"):
-            chunks.stored_chunks(dataset.id, verification(file))
+            chunks.stored_chunks(wrong, verification(file))
 
 
-def test_chunks_outside_the_grid_are_never_dropped_silently(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_outside_the_grid_are_never_dropped_silently(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """They are counted and reported. A table that has one chunk inside by mistake is refused."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", data=np.arange(200), chunks=(2,), maxshape=(None,))
-        rows = list(chunks._rows(dataset.id))
-        rows[0][-2:, 0] = 250, 252
-        monkeypatch.setattr(chunks, "_rows", lambda _: rows)
-        found = chunks.stored_chunks(dataset.id, verification(file))
+        wrong = Misread(dataset.id, lambda infos: with_offsets(infos, (250,), (252,)))
+        found = chunks.stored_chunks(wrong, verification(file))
         assert (len(found.columns[0]), found.outside) == (98, 2)
     caplog.set_level(logging.WARNING)
-    with opened(path) as source:
-        asked = source.file.ask
 
-        def ask(question: dict[str, Any], **options: Any) -> Any:
-            answer, attachments, stamp = asked(question, **options)
-            return answer | ({"outside": 2} if question["op"] == "table" else {}), attachments, stamp
+    def change(question: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        return answer | ({"outside": 2} if question["op"] == "table" else {})
 
-        monkeypatch.setattr(source.file, "ask", ask)
+    with opened(path, watched(change=change)) as source:
         assert array(source, "x").chunks.count() == 100
         assert list(array(source, "x").chunks.strays()) == [f"{path}:/x: 2 stored chunks outside its shape"]
     assert [r.getMessage() for r in caplog.records if "outside" in r.getMessage()] == [
@@ -173,3 +188,31 @@ def test_impossible_positions_are_corrupt() -> None:
 
     with pytest.raises(CorruptData, match="outside"):
         ChunkTable((4,), [np.array([9], np.uint64)] * 4)
+
+
+def test_p2_what_szip_has_not_filled_is_not_taken_for_elements() -> None:
+    """Lines of ten pixels are stored as sixteen, so even the bytes of a whole chunk may be too few lines."""
+    filled = [0]
+
+    def decompress(out: int, length: ctypes.c_size_t, stored: bytes, count: int, form: ctypes.Structure) -> int:
+        length.value = filled[0]
+        return 0
+
+    stored = (100).to_bytes(4, "little") + b"x"
+    for filled[0], line, whole in ((154, 10, True), (153, 10, False), (100, 10, False), (100, 8, True), (99, 8, False)):
+        found = chunks._decode_szip(decompress, stored, 100, (0, 8, 8, line))
+        assert found is not None
+        assert (len(found) == 100) == whole
+    for settings in ((0, 8, 8), (0, 8, 0, 8), (0, 8, 24, 8), (0, 8, 64, 8)):
+        assert chunks._decode_szip(decompress, stored, 100, settings) is None, "HDF5 tells what is wrong"
+
+
+def test_p2_bytes_that_were_shuffled_otherwise_than_by_element_are_left_to_hdf5(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        found = file.create_dataset("x", data=np.arange(64, dtype="<i4"), chunks=(64,), shuffle=True, compression="lzf").id
+        plist = found.get_create_plist()
+        assert chunks.short_chunk(found, plist, (0,)) is not None
+        plist.remove_filter(h5py.h5z.FILTER_ALL)
+        plist.set_filter(h5py.h5z.FILTER_SHUFFLE, 0, (2,))
+        plist.set_filter(chunks.LZF, 0, ())
+        assert chunks.short_chunk(found, plist, (0,)) is None
