@@ -172,7 +172,13 @@ class _Round(SimpleQueue[R | None]):
 class HungMembers(Generic[R]):
     """The members of one store that hang now: no listing asks one of them again until it answers."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, patience: float = PATIENCE_SECONDS, known_patience: float = KNOWN_SECONDS, most_hanging: int = HANGING
+    ) -> None:
+        """`patience`, `known_patience`: seconds to wait for a member that is not known, and for one that is."""
+        self._patience = patience
+        self._known_patience = known_patience
+        self._most_hanging = most_hanging
         self._lock = threading.Lock()
         self._hanging: set[Hashable] = set()
 
@@ -188,7 +194,7 @@ class HungMembers(Generic[R]):
         before_waiting()
         haste, left = 1, list(keys)
         while left:
-            if left[0] in self._hanging or len(self._hanging) >= HANGING:
+            if left[0] in self._hanging or len(self._hanging) >= self._most_hanging:
                 yield None
                 del left[0]
                 continue
@@ -196,7 +202,7 @@ class HungMembers(Generic[R]):
             answers: _Round[R] = _Round()
             starting.start(partial(self._ask_all, asked, ask, answers), "fsbridge-members")
             for key in asked:
-                patience = KNOWN_SECONDS if known(key) else PATIENCE_SECONDS
+                patience = self._known_patience if known(key) else self._patience
                 answer = self._next(answers, key, patience / haste)
                 yield answer
                 del left[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 from hdf5_model import array, opened
 
 from fsbridge import children as protocol
-from fsbridge.children import starting
 from fsbridge.children.client import ChildProcess
 from fsbridge.errors import FsbridgeError
 from fsbridge.formats.hdf5 import filters
@@ -72,7 +72,7 @@ def test_p8_a_child_lost_to_a_shortage_of_memory_goes_to_no_other_caller(monkeyp
     program = filters.program(())
     ChildProcess(program, [], 1 << 31).close()  # the process that starts children is running
     with monkeypatch.context() as patch:
-        patch.setattr(starting.socket, "recv_fds", Shortage(1).at(starting.socket.recv_fds, False))
+        patch.setattr(socket, "recv_fds", Shortage(1).at(socket.recv_fds, False))
         with pytest.raises(MemoryError):
             ChildProcess(program, [], 1 << 31)
     child = ChildProcess(program, [], 1 << 31)

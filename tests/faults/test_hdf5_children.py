@@ -20,17 +20,18 @@ from typing import Any
 import h5py
 import pytest
 from fake_mount import ended
-from hdf5_children import asked, child_of, chunked, stopped
+from hdf5_children import asked, child_of, chunked, stopped, watched
 from hdf5_model import array, opened, values
 from observing import held_by
 from paths import TESTS
 from waiting import until
 
 from fsbridge import children as protocol
-from fsbridge.children import client, server, starting, supervisor
+from fsbridge.children import client, server, starting
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, OutOfBudget, TimedOut, TooLarge
-from fsbridge.formats.hdf5 import file, filters
+from fsbridge.formats.hdf5 import filters
+from fsbridge.formats.hdf5.file import HDF5Limits, Pools
 from fsbridge.formats.hdf5.source import open_hdf5
 from fsbridge.formats.shared import Shared
 
@@ -53,7 +54,7 @@ def test_hanging_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
 def test_the_process_that_starts_children(tmp_path: Path) -> None:
     """It has one thread and no descriptor but its own socket. When it is killed, another takes its place."""
     with opened(chunked(tmp_path / "x.h5")) as source:
-        starter = child_of(source)._starter
+        starter = starting.starter(filters.program(()))
         first = starter.pid
         assert first is not None
         assert len(os.listdir(f"/proc/{first}/task")) == 1
@@ -68,7 +69,7 @@ def test_the_process_that_starts_children(tmp_path: Path) -> None:
 
 def test_p11_the_end_of_a_child_is_logged_once_and_nothing_is_left_of_it(tmp_path: Path) -> None:
     with opened(chunked(tmp_path / "x.h5")) as source:
-        child, starter = child_of(source), child_of(source)._starter
+        child, starter = child_of(source), starting.starter(filters.program(()))
         first = starter.pid
         os.kill(child.pid, signal.SIGKILL)
         status = starter.reap(child.pid)
@@ -89,7 +90,7 @@ def test_p11_the_end_of_a_child_is_logged_once_and_nothing_is_left_of_it(tmp_pat
 def test_the_process_that_starts_children_outlives_those_of_its_predecessor(tmp_path: Path, how: str) -> None:
     """It crashed over each child that ended, and left the children it had started to its successor, which crashed, too."""
     with opened(chunked(tmp_path / "x.h5")) as old, opened(chunked(tmp_path / "y.h5")) as new:
-        question, starter = {"op": "attributes", "path": []}, child_of(old)._starter
+        question, starter = {"op": "attributes", "path": []}, starting.starter(filters.program(()))
         assert starter.pid is not None
         os.kill(starter.pid, signal.SIGKILL)
         new.file.supervisor.close()
@@ -109,16 +110,15 @@ def test_p8_a_child_that_cannot_be_killed_delays_no_other_file(tmp_path: Path, m
     """P8: a process that hangs in the kernel survives SIGKILL for a while. Other files use their own children."""
     with opened(chunked(tmp_path / "x.h5")) as source, opened(chunked(tmp_path / "y.h5")) as other:
         child = stopped(child_of(source))
-        kill = signal.pidfd_send_signal
-        monkeypatch.setattr(signal, "pidfd_send_signal", lambda handle, number: None)
         begun = time.monotonic()
-        with pytest.raises(client.ChildTooSlow):
-            source.file.ask({"op": "attributes", "path": []}, seconds=0.2)
-        other.file.supervisor.close()
-        assert other.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
-        assert source.file.ask({"op": "attributes", "path": ["x"]})[0] == {"attributes": {}}
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "pidfd_send_signal", lambda handle, number: None)
+            with pytest.raises(client.ChildTooSlow):
+                source.file.ask({"op": "attributes", "path": []}, seconds=0.2)
+            other.file.supervisor.close()
+            assert other.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
+            assert source.file.ask({"op": "attributes", "path": ["x"]})[0] == {"attributes": {}}
         assert time.monotonic() - begun < 20
-        monkeypatch.setattr(signal, "pidfd_send_signal", kill)
         assert Path(f"/proc/{child.pid}").exists()
         os.kill(child.pid, signal.SIGKILL)
 
@@ -128,8 +128,10 @@ def test_child_ends_with_the_daemon(tmp_path: Path) -> None:
     script = """
         import os, signal, sys
         from hdf5_model import opened
+        from fsbridge.children.starting import starter
+        from fsbridge.formats.hdf5.filters import program
         with opened(sys.argv[1]) as source:
-            print(source.file.supervisor.child.pid, source.file.supervisor.child._starter.pid, flush=True)
+            print(source.file.supervisor.child.pid, starter(program(())).pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
     """
     done = subprocess.run(
@@ -182,22 +184,20 @@ def _descriptors() -> set[tuple[str, str]]:
     return found
 
 
-def test_p11_many_files_few_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p11_many_files_few_children(tmp_path: Path) -> None:
     """P11: many open files share few processes and descriptors; all stay readable; nothing is left after closing."""
-    monkeypatch.setattr(file, "LIVE_CHILDREN", 2)
-    monkeypatch.setattr(file, "LIVE_DESCRIPTORS", 4)
     with opened(chunked(tmp_path / "first.h5")):
         gc.collect()  # the process that starts children stays
     before = _descriptors()
     for number in range(6):
         chunked(tmp_path / f"{number}.h5", start=100 * number)
-    shared = Shared()
+    shared = Shared(Pools(HDF5Limits(children=2, descriptors=4)))
     sources = [open_hdf5(str(tmp_path / f"{n}.h5"), Config("x", "/nowhere"), shared) for n in range(6)]
     arrays = [array(source, "x") for source in sources]
     assert sum(source.file.supervisor.child is not None for source in sources) <= 3
     for number, found in enumerate(arrays):
         assert values(found)[0] == 100 * number
-    assert sum(source.file._opened is not None for source in sources) <= 5
+    assert sum(path.startswith(str(tmp_path)) for _, path in _descriptors()) <= 5
     children = [child_of(source) for source in sources if source.file.supervisor.child is not None]
     for source in sources:
         source.close()
@@ -206,24 +206,20 @@ def test_p11_many_files_few_children(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert _descriptors() - before == set()
 
 
-def test_p3_a_file_that_was_not_to_blame_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p3_a_file_that_was_not_to_blame_is_opened_again(tmp_path: Path) -> None:
     """Each child that opens the file is killed, as by a system short of memory; later no longer."""
-    monkeypatch.setattr(file, "AVOIDED_SECONDS", 0.0)
-    monkeypatch.setattr(supervisor, "AVOIDED_SECONDS", 0.0)
-    ask = client.ChildProcess.ask
+    is_short = False
 
-    def killed(child: client.ChildProcess, question: dict[str, Any], *args: Any, **options: Any) -> Any:
-        if question["op"] == "open":
-            child.close()
-            raise client.ChildDied("the child process ended (SIGKILL)")
-        return ask(child, question, *args, **options)
+    def kill(child: client.ChildProcess, question: dict[str, Any]) -> None:
+        if is_short and question.get("op") == "open":
+            os.kill(child.pid, signal.SIGKILL)
 
-    with opened(chunked(tmp_path / "x.h5")) as source:
+    with opened(chunked(tmp_path / "x.h5"), watched(during=kill, limits=HDF5Limits(avoided_seconds=0.0))) as source:
         source.file.close()
-        monkeypatch.setattr(client.ChildProcess, "ask", killed)
+        is_short = True
         with pytest.raises(CorruptData, match="SIGKILL"):
             source.file.ask({"op": "attributes", "path": []})
-        monkeypatch.undo()
+        is_short = False
         assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
 
 
@@ -232,8 +228,7 @@ def test_p3_no_room_for_a_process_is_no_damage(tmp_path: Path, monkeypatch: pyte
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
         source.file.close()
-        begun = source.file.supervisor._child
-        assert begun is None
+        assert source.file.supervisor.child is None
         starter = starting.starter(filters.program(()))
         for code in (errno.EAGAIN, errno.EMFILE):
 
@@ -254,11 +249,6 @@ def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: py
     """It refuses, keeps nothing, and starts the next child."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     other, given = socket.socketpair()
-    make, pipes = os.pipe, list[int]()
-
-    def pipe() -> tuple[int, int]:
-        pipes.extend(made := make())
-        return made
 
     def missing(_: int) -> int:
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -266,29 +256,26 @@ def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: py
     def refuse() -> int:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(server.os, "fork", refuse)
-    monkeypatch.setattr(server.os, "pidfd_open", missing)
-    monkeypatch.setattr(server.os, "pipe", pipe)
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    before = _descriptors()
     serving = threading.Thread(target=server.serve, args=(theirs, lambda _: None))
     serving.start()
     with ours, theirs, other, given:
         for _ in range(2):
             socket.send_fds(ours, [server.START], [given.fileno()])
             assert ours.recv(server.MESSAGE_BYTES) == server.NO + os.strerror(errno.EAGAIN).encode()
+        assert _descriptors() == before
         given.close()
         assert other.recv(1) == b""
         ours.shutdown(socket.SHUT_RDWR)
         serving.join()
-    assert len(pipes) == 4
-    for end in pipes:
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(end)
 
 
 def test_missing_landlock_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """One line, however many files."""
     caplog.set_level(logging.WARNING)
-    pools = Shared().of(file.Pools)
+    pools = Shared().of(Pools)
     for _ in range(3):
         pools.say_once("nothing")
     assert [record.getMessage() for record in caplog.records] == ["nothing"]
@@ -307,25 +294,21 @@ def test_memory_of_the_child_is_bounded(tmp_path: Path) -> None:
         assert array(source, "x").chunks.count() == 0
 
 
-def test_p8_without_process_descriptors_the_end_of_a_child_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_without_process_descriptors_the_end_of_a_child_is_known() -> None:
     """Before Linux 5.3, and if a seccomp filter forbids them, no HDF5 file could be opened."""
-
-    def missing(*arguments: object) -> int:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(os, "pidfd_open", missing)
-    monkeypatch.setattr(signal, "pidfd_send_signal", missing)
-    server._Life().vain()
-    life = server._Life()
-    number = os.fork()
-    if number == 0:
-        life.in_child()
-        signal.pause()
-        os._exit(0)
-    child = object.__new__(client.ChildProcess)
-    child.pid, child._handle = number, life.descriptor(number)
-    assert not child._has_ended(0)
-    child._kill()
-    assert child._has_ended(30)
-    os.close(child._handle)
-    assert os.WTERMSIG(os.waitpid(number, 0)[1]) == signal.SIGKILL
+    paths = os.pathsep.join([str(TESTS / "support"), str(TESTS.parent)])
+    program = starting.Program("without_pidfd", (("PYTHONPATH", paths),))
+    before = _descriptors()
+    first, second = (client.ChildProcess(program, [], 1 << 32) for _ in range(2))
+    kinds = {what.partition(":")[0] for _, what in _descriptors() - before}
+    assert "pipe" in kinds
+    assert "anon_inode" not in kinds, "a process descriptor"
+    assert first.alive
+    os.kill(first.pid, signal.SIGKILL)
+    until(lambda: not first.alive)
+    with pytest.raises(client.ChildGone, match="SIGKILL"):
+        first.ask({"op": "attributes", "path": []}, 0, 10.0)
+    assert second.alive
+    second.close()
+    until(lambda: not os.path.exists(f"/proc/{second.pid}"))
+    starting.starter(program).close()

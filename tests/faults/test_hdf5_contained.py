@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +16,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from forked import in_fork
+from hdf5_files import write_pattern
 from hdf5_model import array, everything, group, node, opened, values
 from hdf5_other_files import SECRET
 from paths import TESTS
 
 from fsbridge import cli
+from fsbridge.children import server
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unreachable
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.opened import Refusal
-from fsbridge.formats.hdf5.child.sources import OtherData
 from fsbridge.model import Link
 
 
@@ -459,28 +462,47 @@ def test_p3_sources_that_cannot_be_looked_at_are_not_missing(tmp_path: Path) -> 
         (tmp_path / "parts").symlink_to("parts")
         with pytest.raises((Unreachable, CorruptData), match="Too many levels"):
             array(source, "x")
-    sources = Datasets()
-    sources.path, sources.allowed = str(tmp_path / "main.h5"), [str(tmp_path)]
-    assert list(sources._files("none/one%b.h5")) == []
+    write_pattern(tmp_path / "none.h5", "none/one%b.h5", "x")
+    assert sources_of(tmp_path / "none.h5") == []
+    write_pattern(tmp_path / "loop.h5", "parts/one%b.h5", "x")
     with pytest.raises(Refusal, match="Too many levels"):
-        list(sources._files("parts/one%b.h5"))
+        sources_of(tmp_path / "loop.h5")
+
+
+def sources_of(path: Path, prepare: Callable[[], object] = lambda: None) -> list[str]:
+    """The other files with the data of the only dataset, as the child looks for them once `prepare` was called."""
+    child = Datasets()
+    child.path, child.allowed = str(path), [str(path.parent)]
+    with h5py.File(path) as file:
+        child.file = file.id
+        prepare()
+        (dataset,) = file.values()
+        return child.sources(dataset.id)
 
 
 @pytest.mark.parametrize("refused", ["open", "access"])
-def test_p3_sources_that_may_not_be_opened_are_not_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
-) -> None:
+def test_p3_sources_that_may_not_be_opened_are_not_missing(refused: str) -> None:
     """Files are refused by their permissions, or by the confinement of the child."""
-    (tmp_path / "one.h5").touch()
-    sources = Datasets()
-    sources.path, sources.allowed = str(tmp_path / "main.h5"), [str(tmp_path)]
-    if refused == "open":
-        monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(PermissionError(errno.EACCES, "no")))
-    else:
-        monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(Refusal) as found:
-        sources._named_by(OtherData(str(tmp_path / "one.h5"), "x"))
-    assert found.value.kind == "denied"
+
+    def prepare() -> None:
+        if refused == "open":
+            assert server.restrict_files([str(main)])
+        else:
+            os.chmod(main.with_name("one.h5"), 0)
+            if os.getuid() == 0:
+                os.setuid(65534)  # every file is open to root
+
+    def look() -> None:
+        with pytest.raises(Refusal, match="Permission denied") as refusal:
+            sources_of(main, prepare)
+        assert refusal.value.kind == "denied"
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        main = Path(folder) / "main.h5"
+        _virtual_over(main, "one.h5", "x")
+        (Path(folder) / "one.h5").touch()
+        assert in_fork(look) == ""
 
 
 def test_p3_an_external_link_to_what_cannot_be_looked_at_is_there(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,19 +21,21 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hdf5_children import asked, child_of, chunked, stopped
+from hdf5_children import asked, child_of, chunked, stopped, watched
 from hdf5_model import array, decoded, opened, stored, values
 from paths import DATA
+from waiting import Clock
 
 from fsbridge.children import client, supervisor
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
-from fsbridge.formats.hdf5 import file, versions
 from fsbridge.formats.hdf5.arrays import HDF5Array
-from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source
-from fsbridge.formats.hdf5.versions import LocalDataFile
+from fsbridge.formats.hdf5.file import HDF5File, HDF5Limits, Pools
+from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
+from fsbridge.formats.hdf5.versions import FileVersion, LocalDataFile
+from fsbridge.formats.shared import Shared
 from fsbridge.model import Link
-from fsbridge.store.local.status import stat_of
+from fsbridge.store import Stat
 from fsbridge.threads.deadlines import Stopwatch
 
 MUTATIONS = 200
@@ -113,7 +114,7 @@ def test_p8_mutated_files(tmp_path: Path, libver: str) -> None:
     rng = random.Random(1)
     outcomes: list[FsbridgeError | None] = []
     path.write_bytes(raw)
-    data_file = file.HDF5File(LocalDataFile(str(path)), Config(str(path), "/nowhere", read_deadline=10.0))
+    data_file = HDF5File(LocalDataFile(str(path)), Config(str(path), "/nowhere", read_deadline=10.0))
     for number in range(MUTATIONS // 2):
         path.write_bytes(mutate(raw, rng))
         os.utime(path, ns=(number, number))
@@ -135,7 +136,7 @@ def test_p8_truncated_files(tmp_path: Path, libver: str) -> None:
     with opened(good) as source:
         expected = values(array(source, "group/gzip")).tolist()
     path.write_bytes(raw)
-    data_file = file.HDF5File(LocalDataFile(str(path)), Config(str(path), "/nowhere"))
+    data_file = HDF5File(LocalDataFile(str(path)), Config(str(path), "/nowhere"))
     complete = 0
     for length in range(0, len(raw), len(raw) // 40):
         path.write_bytes(raw[:length])
@@ -171,22 +172,17 @@ def test_killed_child_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_p8_what_ends_children_is_avoided_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_p8_what_ends_children_is_avoided_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """P8: a question that ends two children is one line in the log and an error at once for a minute. Others continue."""
     chunked(tmp_path / "x.h5", rows=4000)
-    with opened(tmp_path / "x.h5") as source:
-        pids = []
+    pids, deadly = [], {"table"}
 
-        def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
-            if question.get("op") == "table":
-                pids.append(child.pid)
-                os.kill(child.pid, signal.SIGSEGV)
-            return exchange(child, question, *rest)
+    def die(child: client.ChildProcess, question: dict[str, Any]) -> None:
+        if question.get("op") in deadly:
+            pids.append(child.pid)
+            os.kill(child.pid, signal.SIGSEGV)
 
-        exchange = client.ChildProcess._exchange
-        monkeypatch.setattr(client.ChildProcess, "_exchange", die)
+    with opened(tmp_path / "x.h5", watched(during=die)) as source:
         for _ in range(5):
             with pytest.raises(CorruptData, match="table x: the child process ended"):
                 array(source, "x").chunks.count()
@@ -195,35 +191,31 @@ def test_p8_what_ends_children_is_avoided_and_nothing_else(
         assert len(set(pids)) == 2
         warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(warnings) == 1
-        monkeypatch.setattr(client.ChildProcess, "_exchange", exchange)
+        deadly.clear()
         with pytest.raises(CorruptData):
             array(source, "x").chunks.count()
         source.file.supervisor.forgive()
         assert array(source, "x").chunks.count() == 400
 
 
-def test_p8_a_chunk_that_ends_children_is_avoided_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_p8_a_chunk_that_ends_children_is_avoided_and_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """P8: all chunks of its dataset were errors for a minute. If many chunks of a dataset end children, all are avoided."""
     with h5py.File(tmp_path / "x.h5", "w") as made:
         for name in ("texts", "others", "text"):
             made.create_dataset(name, data=[str(i) for i in range(20)], chunks=(1,), dtype=h5py.string_dtype())
     deadly, pids = {3}, []
-    with opened(tmp_path / "x.h5") as source:
 
-        def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
-            if question.get("op") == "read" and question["path"] != ["others"] and question["start"][0] in deadly:
-                pids.append(child.pid)
-                os.kill(child.pid, signal.SIGSEGV)
-            return exchange(child, question, *rest)
+    def die(child: client.ChildProcess, question: dict[str, Any]) -> None:
+        if question.get("op") == "read" and question["path"] != ["others"] and question["start"][0] in deadly:
+            pids.append(child.pid)
+            os.kill(child.pid, signal.SIGSEGV)
+
+    with opened(tmp_path / "x.h5", watched(during=die)) as source:
 
         def read(name: str, number: int) -> bytes:
             chunks = array(source, name).chunks
             return bytes(chunks.read_all((number,), chunks.find((number,)), 100))[8:]
 
-        exchange = client.ChildProcess._exchange
-        monkeypatch.setattr(client.ChildProcess, "_exchange", die)
         for number in range(20):
             if number == 3:
                 with pytest.raises(CorruptData, match=r"read texts at \[3\]: the child process ended"):
@@ -248,26 +240,30 @@ def test_p8_a_chunk_that_ends_children_is_avoided_and_no_other(
         assert read("text", 15) == b"15", "another one's name begins like its own"
 
 
-def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_file_is_asked_again(tmp_path: Path) -> None:
     """A question that ended children is asked again at once for the next version of the file."""
-    path = chunked(tmp_path / "x.h5")
-    with opened(path) as source:
-        source.file.supervisor._avoid("attributes", "", "it crashed")
-        with pytest.raises(CorruptData, match="it crashed"):
-            source.file.ask({"op": "attributes", "path": []})
+    path, deadly = chunked(tmp_path / "x.h5"), {"attributes"}
+
+    def die(child: client.ChildProcess, question: dict[str, Any]) -> None:
+        if question.get("op") in deadly:
+            os.kill(child.pid, signal.SIGSEGV)
+
+    with opened(path, watched(during=die)) as source:
+        for _ in range(2):
+            with pytest.raises(CorruptData, match="SIGSEGV"):
+                source.file.ask({"op": "attributes", "path": []})
+            deadly.clear()
         os.utime(path, ns=(5, 5))
         assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
 
 
-def test_p7_an_endless_loop_in_hdf5_is_answered_and_ends_its_child(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p7_an_endless_loop_in_hdf5_is_answered_and_ends_its_child(caplog: pytest.LogCaptureFixture) -> None:
     """One byte of `endless.h5` is damaged, so that HDF5 2.0 reads one attribute for ever. Everything else is shown.
 
     What ended a child is not asked again for a minute, and each such question leaves less time for the next one.
     """
-    monkeypatch.setattr(file, "COMPUTING_SECONDS", 2.0)
-    with opened(DATA / "hdf5/endless.h5") as source, h5py.File(DATA / "hdf5/endless.h5") as whole:
+    shared = Shared(Pools(HDF5Limits(computing_seconds=2.0)))
+    with opened(DATA / "hdf5/endless.h5", shared) as source, h5py.File(DATA / "hdf5/endless.h5") as whole:
         assert [child.name for child in source.root.children()] == list(whole)
         group = source.root.child("g")
         assert isinstance(group, HDF5Group)
@@ -282,12 +278,13 @@ def test_p7_an_endless_loop_in_hdf5_is_answered_and_ends_its_child(
             np.testing.assert_array_equal(values(array(source, name)), whole[name][...])
 
 
-class Endless:
+class Endless(client.ChildProcess):
     """Children that compute without end whatever they are asked. `asked`: for how long each was allowed to."""
+
+    alive = True
 
     def __init__(self) -> None:
         self.asked: list[float] = []
-        self.alive = True
 
     def ask(self, question: dict[str, Any], *_: Any, **__: Any) -> Any:
         self.asked.append(question["computing"])
@@ -299,9 +296,9 @@ class Endless:
 
 def test_p7_what_computes_without_end_is_asked_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """P7: a walk of a file with many such objects ends, and later walks meet them more and more rarely."""
-    now, child = 1000.0, Endless()
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    asked = supervisor.Supervisor("x.h5", lambda: child)  # type: ignore[arg-type, return-value]
+    clock, child = Clock(monkeypatch), Endless()
+    asked = supervisor.Supervisor("x.h5", lambda: child)
+    passed = 0.0
 
     class Noted(deque[Stopwatch]):
         def append(self, watch: Stopwatch) -> None:
@@ -318,7 +315,8 @@ def test_p7_what_computes_without_end_is_asked_ever_less(monkeypatch: pytest.Mon
         ask(f"attributes {number}")
     assert child.asked == [2.0, 1.0, 0.5, 0.25, 0.25, 0.25]
     for minutes, times in ((0, 0), (1.1, 1), (2, 0), (3.2, 1), (6, 0), (7.3, 1)):
-        now, before = 1000.0 + 60 * minutes, len(child.asked)
+        clock.passes(60 * (minutes - passed))
+        passed, before = minutes, len(child.asked)
         ask("attributes 0")
         assert len(child.asked) - before == times, minutes
     asked.forgive()
@@ -441,16 +439,24 @@ def test_p8_damage_in_a_file_of_a_crashed_writer_stays_local(tmp_path: Path) -> 
         assert child_of(source).pid == pid
 
 
-def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_again(tmp_path: Path) -> None:
     """On a file system with whole seconds the version stays the same, so what was read within the second is not kept."""
     path, ticking = tmp_path / "x.h5", True
 
-    def coarse(status: Any) -> Any:
-        return stat_of(status)._replace(version=("one",), settled=not ticking, mtime_ns=10**9)
+    def coarse(stat: Stat) -> Stat:
+        return stat._replace(version=("one",), settled=not ticking, mtime_ns=10**9)
 
-    monkeypatch.setattr(versions, "stat_of", coarse)
+    class CoarseVersion(FileVersion):
+        unchanged = True
+
+    class CoarseFile(LocalDataFile):
+        def look(self) -> Stat:
+            return coarse(super().look())
+
+        def open(self, seen: Stat) -> FileVersion:
+            version = CoarseVersion(self.name)
+            version.stat = coarse(version.stat)
+            return version
 
     def write(value: int) -> None:
         with h5py.File(path, "a") as out:
@@ -469,7 +475,7 @@ def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_again(
         )
 
     write(1)
-    with opened(path) as source:
+    with contextlib.closing(open_hdf5(CoarseFile(str(path)), Config(str(path), "/nowhere"))) as source:
         held = array(source, "x")
         assert look(source) == (1, 1, 1, "1")
         write(2)

@@ -15,6 +15,7 @@ import h5py
 import new_references
 import numpy as np
 import pytest
+from hdf5_children import watched
 from hdf5_model import array, opened, values
 
 from fsbridge import cli
@@ -61,9 +62,7 @@ def test_p8_sequences_of_region_references_are_described(tmp_path: Path, caplog:
     assert caplog.records == []
 
 
-def test_p8_a_dataset_that_ends_hdf5_hides_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_p8_a_dataset_that_ends_hdf5_hides_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """P8: looking at it ends the child. Its siblings are listed and read at once; it is an error at once."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
@@ -71,15 +70,12 @@ def test_p8_a_dataset_that_ends_hdf5_hides_nothing(
             file[f"group/x{number}"] = np.arange(3) + number
         file["other/y"] = 1
         file["group"].attrs["a"] = 1
-    exchange = client.ChildProcess._exchange
 
-    def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+    def die(child: client.ChildProcess, question: dict[str, Any]) -> None:
         if (question.get("op"), question.get("path")) in (("group", ["group"]), ("node", ["group", "x4"])):
             os.kill(child.pid, signal.SIGSEGV)
-        return exchange(child, question, *rest)
 
-    monkeypatch.setattr(client.ChildProcess, "_exchange", die)
-    with opened(path) as source:
+    with opened(path, watched(during=die)) as source:
         for _ in range(3):
             group: Any = source.root.child("group")
             assert [child.name for child in group.children()] == [f"x{number}" for number in range(10)]
@@ -95,7 +91,7 @@ def test_p8_a_dataset_that_ends_hdf5_hides_nothing(
     assert len(warnings) == 3  # the group, the dataset, the dataset without its attributes
 
 
-def test_p8_an_attribute_that_ends_hdf5_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_an_attribute_that_ends_hdf5_costs_itself(tmp_path: Path) -> None:
     """P8: reading it ends the child. Everything else of a group (also the root) and of a dataset is unaffected."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
@@ -103,23 +99,20 @@ def test_p8_an_attribute_that_ends_hdf5_costs_itself(tmp_path: Path, monkeypatch
         for place in ("/", "group", "group/x"):
             for number, name in enumerate(("a", "bad", "z")):
                 file[place].attrs[name] = number
-    exchange = client.ChildProcess._exchange
 
-    def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+    def die(child: client.ChildProcess, question: dict[str, Any]) -> None:
         whole = question.get("op") in ("group", "attributes") or (question.get("op") == "node" and not question.get("bare"))
         if (whole and question.get("path") != ["group"]) or (question.get("op"), question.get("number")) == ("attribute", 1):
             os.kill(child.pid, signal.SIGSEGV)
-        return exchange(child, question, *rest)
 
-    monkeypatch.setattr(client.ChildProcess, "_exchange", die)
-    with opened(path) as source:
+    with opened(path, watched(during=die)) as source:
         root = source.root.attributes()
         assert (root["a"], root["z"]) == (0, 2)
         assert "SIGSEGV" in root["bad"]["_ERROR"]
         assert [child.name for child in source.root.children()] == ["group"]
         group: Any = source.root.child("group")
         assert group.attributes() == {"a": 0, "bad": 1, "z": 2}
-        monkeypatch.setattr(pages, "described", lambda *_: None)
+        source.file.shared.of(pages.Pages).kept.clear()  # so that the member itself is asked for
         found = group.child("x")
         assert values(found).tolist() == [0, 1, 2]
         assert (found.metadata.attributes["a"], found.metadata.attributes["z"]) == (0, 2)

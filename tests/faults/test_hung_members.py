@@ -21,7 +21,6 @@ from waiting import until
 
 from fsbridge.store import Key
 from fsbridge.store.local.status import MountPoints, known_status
-from fsbridge.threads import workers
 from fsbridge.threads.workers import HungMembers
 
 
@@ -149,9 +148,7 @@ def test_p7_a_group_is_listed_while_links_in_it_lead_to_a_server_that_hangs(
     assert (tree / "link/x/c/2").read_bytes() == b"\3"
 
 
-def test_p7_a_hung_member_is_not_asked_again_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "KNOWN_SECONDS", 0.5)
-    monkeypatch.setattr(workers, "PATIENCE_SECONDS", 60.0)  # the others' threads may come late on a busy machine
+def test_p7_a_hung_member_is_not_asked_again_and_delays_no_other() -> None:
     go_on, asked = threading.Event(), []
     keys = [Key(f"{number:03d}") for number in range(300)]
     hung = {keys[3], keys[4], keys[299]}
@@ -162,7 +159,8 @@ def test_p7_a_hung_member_is_not_asked_again_and_delays_no_other(monkeypatch: py
             go_on.wait()
         return f"answer {key}"
 
-    members: HungMembers[str] = HungMembers()
+    # The threads of the other members may come late on a busy machine.
+    members: HungMembers[str] = HungMembers(patience=60.0, known_patience=0.5)
 
     def answers() -> Sequence[str | None]:
         return list(members.answers(keys, ask, hung.__contains__))
@@ -180,9 +178,7 @@ def test_p7_a_hung_member_is_not_asked_again_and_delays_no_other(monkeypatch: py
     assert answers() == [f"answer {key}" for key in keys]
 
 
-def test_p7_no_more_than_some_members_hang_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(workers, "HANGING", 4)
+def test_p7_no_more_than_some_members_hang_at_a_time() -> None:
     go_on, asked = threading.Event(), []
 
     def ask(key: Key) -> str:
@@ -190,7 +186,7 @@ def test_p7_no_more_than_some_members_hang_at_a_time(monkeypatch: pytest.MonkeyP
         go_on.wait()
         return "answer"
 
-    members: HungMembers[str] = HungMembers()
+    members: HungMembers[str] = HungMembers(patience=0.05, most_hanging=4)
     keys = [Key(str(number)) for number in range(50)]
     assert list(members.answers(keys, ask, lambda key: False)) == [None] * 50
     until(lambda: len(asked) == 4)  # on a busy machine patience may end before a thread has begun
@@ -199,8 +195,8 @@ def test_p7_no_more_than_some_members_hang_at_a_time(monkeypatch: pytest.MonkeyP
     assert len(asked) == 4
 
 
-def test_p7_a_member_without_memory_for_its_answer_does_not_hang_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_p7_a_member_without_memory_for_its_answer_does_not_hang_for_ever() -> None:
     short = [True]
 
     def ask(key: Key) -> str:

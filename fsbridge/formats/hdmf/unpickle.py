@@ -66,14 +66,15 @@ _ALLOWED = frozenset(
 _REFERENCE = Global("hdmf_zarr.utils", "ZarrReference")
 
 
-def read_object_array(data: bytes | bytearray | memoryview) -> PickledArray:
+def read_object_array(data: bytes | bytearray | memoryview, most_steps: int = MAX_STEPS) -> PickledArray:
     """Return the array of objects pickled in all of `data`.
 
-    Raises Unsupported for any other pickle, CorruptData for bytes that are not a pickle, TooLarge above MAX_STEPS.
+    Raises Unsupported for any other pickle, CorruptData for bytes that are not a pickle, TooLarge for one with more than
+    `most_steps` opcodes.
     """
     stream = io.BytesIO(data)
     try:
-        value = _run(stream)
+        value = _run(stream, most_steps)
         left = len(data) - stream.tell()
     except FsbridgeError:
         raise
@@ -169,11 +170,11 @@ class _Machine:
         return items
 
 
-def _run(stream: io.BytesIO) -> Any:
+def _run(stream: io.BytesIO, most_steps: int) -> Any:
     """Return the value that is left on the stack at STOP. `stream` is then behind it."""
     machine, codes = _Machine(), stream.getbuffer()
     steps = pickletools.genops(stream)
-    for _ in range(MAX_STEPS):
+    for _ in range(most_steps):
         code = chr(codes[stream.tell()])
         known = _ACTIONS.get(code)
         if known is None:  # its argument is not read
@@ -186,7 +187,7 @@ def _run(stream: io.BytesIO) -> Any:
         elif opcode.name == "STOP":
             break
     else:
-        raise TooLarge(f"a pickle of more than {MAX_STEPS} opcodes")
+        raise TooLarge(f"a pickle of more than {most_steps} opcodes")
     if len(machine.stack) != 1:
         raise CorruptData(f"the pickle is damaged: it leaves {len(machine.stack)} values")
     return machine.stack[0]
