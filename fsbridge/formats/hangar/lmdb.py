@@ -53,10 +53,11 @@ T = TypeVar("T")
 
 
 class Databases:
-    """The databases below one folder, which is given as a descriptor."""
+    """The databases below one folder, which is given as a descriptor. `open_path` opens a path below it."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, open_path: Callable[[int, str, int], int] = open_beneath) -> None:
         self._root = root
+        self._open_path = open_path
         # A repository has five databases, and one per writer session and text column.
         self._open = LRU[str, tuple[tuple[int, int], lmdb.Environment]](16, lambda known: known[1].close())
 
@@ -138,7 +139,7 @@ class Databases:
 
     @contextlib.contextmanager
     def _environment(self, path: str) -> Iterator[lmdb.Environment]:
-        fd = open_beneath(self._root, path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = self._open_path(self._root, path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(fd)
             identity = (status.st_dev, status.st_ino)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -34,18 +34,16 @@ from fsbridge.formats.hangar.records import (
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, Store
 
-PROGRAM = Program("fsbridge.formats.hangar.lmdb")
-ATTEMPTS = 3
-"""Attempts at a question. A write to the database during an attempt can end the process that reads it."""
-
 
 class DatabaseProcess:
-    """Answers questions about the databases below `root`, each within `seconds`."""
+    """Answers questions about the databases below `root`, each within `seconds`. `start` starts the child that answers."""
 
-    def __init__(self, root: str, seconds: float) -> None:
+    def __init__(
+        self, root: str, seconds: float, start: Callable[[Program, Sequence[str], int], ChildProcess] = ChildProcess
+    ) -> None:
         self._root = root
         self._seconds = seconds
-        self._supervisor = Supervisor(root, lambda: ChildProcess(PROGRAM, [root], 0))
+        self._supervisor = Supervisor(root, lambda: start(Program("fsbridge.formats.hangar.lmdb"), [root], 0))
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytearray]:
         """Return the answer and its values.
@@ -53,7 +51,7 @@ class DatabaseProcess:
         Raises CorruptData for a damaged database, Stale for one that changes too fast.
         """
         path = os.path.join(self._root, request["path"])
-        for _ in range(ATTEMPTS):
+        for _ in range(3):  # a write to the database during an attempt can end the process that reads it
             before = _written(path)
             try:
                 return self._ask(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest
 from hangar_data import put, unpack
 from hangar_model import sample
 from model_reader import read_array
+from waiting import PATIENCE
 
 from fsbridge.config import Config, Limits
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
+from fsbridge.formats.hangar.backends import _Npy
 from fsbridge.formats.hangar.hierarchy import HangarSource, open_hangar
 from fsbridge.formats.hdf5.source import open_hdf5
-from fsbridge.model import Array
+from fsbridge.model import Array, Source
 
 SAMPLE = "#2"
 
@@ -191,3 +194,35 @@ def test_p6_samples_above_the_limit_are_refused(repository: Repository, column: 
         limited = Repository(repository.folder.parent, limits=Limits(max_chunk=most))
         with closing(limited.source), nullcontext() if most == size else pytest.raises(TooLarge):
             read_array(limited.sample(column))
+
+
+@pytest.mark.parametrize("header", [b"{'descr': (", b"{'descr': (), 'fortran_order': False, 'shape': (2,)}", b"1", b"\xff"])
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_damaged_npy_header_is_corrupt_data(header: bytes, version: int) -> None:
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    with pytest.raises(CorruptData):
+        _Npy.parse(b"\x93NUMPY" + bytes([version, 0]) + length + header)
+
+
+def test_a_read_of_one_data_file_does_not_wait_for_another_slow_one(crashed: Path) -> None:
+    slow, go_on, paths = threading.Event(), threading.Event(), list[str]()
+
+    def open_file(path: str) -> Source:
+        paths.append(path)
+        if not slow.is_set():
+            slow.set()
+            go_on.wait(PATIENCE)
+        return open_hdf5(path, config)
+
+    config = Config(str(crashed), "/nowhere")
+    with closing(open_hangar(str(crashed), config, open_file)) as source:
+        samples = [sample(source, "branches", "master", column, "a") for column in ("array", "volume")]
+        first, second = (threading.Thread(target=read_array, args=(array,)) for array in samples)
+        first.start()
+        slow.wait(PATIENCE)
+        second.start()
+        second.join(PATIENCE)
+        assert not second.is_alive()
+        go_on.set()
+        first.join(PATIENCE)
+    assert len(set(paths)) == 2

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import pytest
 from hangar_data import Expected, get, put, unpack
 from hangar_model import group, names, opened, row_of, same, sample, snapshot, value, walk
 from numcodecs import blosc
-from waiting import PATIENCE
 
-from fsbridge.children.client import ChildDied, error_of
-from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, Stale, Unreachable, Unsupported
+from fsbridge.errors import NotFound, SetupError, Stale, Unsupported
 from fsbridge.formats.hangar.hierarchy import HangarRoot, HangarSource, SampleArray
-from fsbridge.formats.hangar.lmdb import Databases
 from fsbridge.formats.hangar.records import (
     commit_digest,
 )
@@ -298,102 +290,6 @@ def test_a_database_that_outgrows_its_map(crashed: Path) -> None:
     assert (crashed / ".hangar" / "hash.lmdb").stat().st_size > 12 << 20
     for name in wanted:
         assert value(sample(source, "branches", "master", "array", name)).ndim == 2
-    source.close()
-
-
-# ---- the child process
-
-
-def database_process(source: HangarSource) -> Any:
-    return cast(Any, source.root).repository._databases
-
-
-def test_a_killed_process_is_started_again(crashed: Path) -> None:
-    source = opened(crashed)
-    process = database_process(source)
-    for _ in range(5):
-        child = process._supervisor.child
-        os.kill(child.pid, signal.SIGKILL)
-        assert names(walk(source, "commits")) == [Expected.load("crashed").branches["master"]]
-        assert process._supervisor.child.pid != child.pid
-    source.close()
-    assert process._supervisor.child is None
-
-
-def test_p8_a_process_that_a_writer_ended_is_no_damage(crashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LMDB ends the process on a page that was overwritten while it was read. Without a writer that is damage."""
-    writing = [True] * 2
-
-    def ask(supervisor: Supervisor, *arguments: Any) -> Any:
-        if writing:
-            if writing.pop():
-                put(crashed / ".hangar/ref.lmdb", {b"x": b"y"})
-            raise ChildDied("ended")
-        return original(supervisor, *arguments)
-
-    source, original = opened(crashed), Supervisor.ask
-    monkeypatch.setattr(Supervisor, "ask", ask)
-    assert [child.name for child in group(source, "commits").children()]
-    assert not writing
-    writing.append(False)
-    with pytest.raises(ChildDied):
-        list(group(source, "commits").children())
-    source.close()
-
-
-def test_the_process_can_open_nothing_but_the_repository(crashed: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside.lmdb"
-    outside.write_bytes((crashed / ".hangar" / "branch.lmdb").read_bytes())
-    (crashed / ".hangar" / "link.lmdb").symlink_to(outside)
-    source = opened(crashed)
-    process = database_process(source)
-    for path in ("../../outside.lmdb", str(outside), "link.lmdb"):
-        with pytest.raises(AccessDenied):
-            process.ask({"op": "get", "path": path, "keys": ["head"]})
-    for path in ("nothing.lmdb", "README.txt", "data", ""):
-        with pytest.raises(CorruptData):
-            process.ask({"op": "get", "path": path, "keys": ["head"]})
-    assert process.ask({"op": "get", "path": "branch.lmdb", "keys": ["head", "", "x" * 600]})[1] == b"branch:master"
-    source.close()
-
-
-@pytest.mark.parametrize(("number", "kind"), [(errno.EACCES, AccessDenied), (errno.EMFILE, Unreachable)])
-def test_p3_a_database_that_cannot_be_opened_is_no_damage(
-    crashed: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[FsbridgeError]
-) -> None:
-    def refuse(root: int, path: str, flags: int) -> int:
-        raise OSError(number, os.strerror(number), path)
-
-    monkeypatch.setattr("fsbridge.formats.hangar.lmdb.open_beneath", refuse)
-    root = os.open(crashed / ".hangar", os.O_PATH)
-    answer, _ = Databases(root).answer({"op": "get", "path": "ref.lmdb", "keys": []})
-    os.close(root)
-    found = error_of(answer)
-    assert (type(found), str(found)) == (kind, f"ref.lmdb: {os.strerror(number)}")
-
-
-def test_a_read_of_one_data_file_does_not_wait_for_another_slow_one(crashed: Path) -> None:
-    source = opened(crashed)
-    backends = cast(Any, source.root).backends
-    original, slow, go_on = backends._files._open_file, threading.Event(), threading.Event()
-    paths = [str(path) for path in sorted((crashed / ".hangar/data").glob("*/*.hdf5"))]
-
-    def open_file(path: str) -> Any:
-        if path == paths[0]:
-            slow.set()
-            go_on.wait(PATIENCE)
-        return original(path)
-
-    backends._files._open_file = open_file
-    first = threading.Thread(target=backends._files._file, args=(paths[0], None))
-    second = threading.Thread(target=backends._files._file, args=(paths[1], None))
-    first.start()
-    slow.wait(PATIENCE)
-    second.start()
-    second.join(PATIENCE)
-    assert not second.is_alive()
-    go_on.set()
-    first.join(PATIENCE)
     source.close()
 
 

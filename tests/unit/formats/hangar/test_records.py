@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
-from fsbridge.formats.hangar.backends import _Npy
 from fsbridge.formats.hangar.records import (
     RefTable,
     RemoteRecord,
@@ -72,14 +71,6 @@ def test_schema_syntax() -> None:
     ):  # fmt: skip
         with pytest.raises((CorruptData, Unsupported)):
             parse_schema(damaged)
-
-
-@pytest.mark.parametrize("header", [b"{'descr': (", b"{'descr': (), 'fortran_order': False, 'shape': (2,)}", b"1", b"\xff"])
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_damaged_npy_header_is_corrupt_data(header: bytes, version: int) -> None:
-    length = len(header).to_bytes(2 if version == 1 else 4, "little")
-    with pytest.raises(CorruptData):
-        _Npy.parse(b"\x93NUMPY" + bytes([version, 0]) + length + header)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

@@ -1,10 +1,14 @@
-"""Damaged Hangar repositories: every fault is an error with a reason. Not here: what whole repositories show."""
+"""Damaged Hangar repositories, and the process that reads them: faults are errors with a reason. Not here: whole ones."""
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,13 +17,17 @@ from hangar_data import Expected, get, put
 from hangar_model import group, names, opened, row_of, same, sample, value, walk
 from numcodecs import blosc
 
-from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.children.client import ChildDied, ChildProcess
+from fsbridge.children.supervisor import CALL_ATTEMPTS, Answer
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.hangar.records import (
     RowRecord,
     TextRecord,
     parse_record,
     tree_records,
 )
+from fsbridge.formats.hangar.repository import DatabaseProcess, HangarRepository
+from fsbridge.store.local import LocalStore
 
 # ---- damage
 
@@ -223,3 +231,70 @@ def test_repositories_before_0_5_are_refused(crashed: Path) -> None:
     put(crashed / ".hangar" / "branch.lmdb", {b"software_version": None})
     with pytest.raises(Unsupported, match="no release"):
         opened(crashed)
+
+
+# ---- the child process
+
+
+@pytest.fixture
+def process(crashed: Path, children: list[ChildProcess]) -> Iterator[DatabaseProcess]:
+    """What reads the databases, with the `children` that it starts."""
+
+    def start(*given: Any) -> ChildProcess:
+        children.append(ChildProcess(*given))
+        return children[-1]
+
+    process = DatabaseProcess(str(crashed / ".hangar"), 10.0, start)
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def children() -> list[ChildProcess]:
+    return []
+
+
+def test_a_killed_process_is_started_again(crashed: Path, process: DatabaseProcess, children: list[ChildProcess]) -> None:
+    repository = HangarRepository(LocalStore(str(crashed / ".hangar")), process)
+    for number in range(1, 6):
+        assert [digest for digest, _ in repository.commits()] == [Expected.load("crashed").branches["master"]]
+        assert len(children) == number
+        os.kill(children[-1].pid, signal.SIGKILL)
+    assert repository.head() == "master"
+    repository.close()
+    assert not any(child.alive for child in children)
+
+
+def test_p8_a_process_that_a_writer_ended_is_no_damage(crashed: Path) -> None:
+    """LMDB ends the process on a page that was overwritten while it was read. Without a writer that is damage."""
+    writes: list[bool] = []
+
+    class Ending(ChildProcess):
+        def ask(self, *given: Any, **options: Any) -> Answer:
+            if writes:
+                if writes.pop():
+                    put(crashed / ".hangar/ref.lmdb", {b"x": b"y"})
+                raise ChildDied("ended")
+            return super().ask(*given, **options)
+
+    process = DatabaseProcess(str(crashed / ".hangar"), 10.0, Ending)
+    with closing(HangarRepository(LocalStore(str(crashed / ".hangar")), process)) as repository:
+        writes += [True] * CALL_ATTEMPTS
+        assert list(repository.commits())
+        assert not writes
+        writes += [False] * CALL_ATTEMPTS
+        with pytest.raises(ChildDied):
+            list(repository.commits())
+
+
+def test_the_process_can_open_nothing_but_the_repository(crashed: Path, tmp_path: Path, process: DatabaseProcess) -> None:
+    outside = tmp_path / "outside.lmdb"
+    outside.write_bytes((crashed / ".hangar" / "branch.lmdb").read_bytes())
+    (crashed / ".hangar" / "link.lmdb").symlink_to(outside)
+    for path in ("../../outside.lmdb", str(outside), "link.lmdb"):
+        with pytest.raises(AccessDenied):
+            process.ask({"op": "get", "path": path, "keys": ["head"]})
+    for path in ("nothing.lmdb", "README.txt", "data", ""):
+        with pytest.raises(CorruptData):
+            process.ask({"op": "get", "path": path, "keys": ["head"]})
+    assert process.ask({"op": "get", "path": "branch.lmdb", "keys": ["head", "", "x" * 600]})[1] == b"branch:master"
