@@ -13,7 +13,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ import pytest
 from hdf5_children import asked, child_of, chunked, stopped, watched
 from hdf5_model import array, decoded, opened, stored, values
 from paths import DATA
-from waiting import Clock
 
 from fsbridge.children import client, supervisor
 from fsbridge.config import Config
@@ -36,7 +34,6 @@ from fsbridge.formats.hdf5.versions import FileVersion, LocalDataFile
 from fsbridge.formats.shared import Shared
 from fsbridge.model import Link
 from fsbridge.store import Stat
-from fsbridge.threads.deadlines import Stopwatch
 
 MUTATIONS = 200
 """Damaged copies; 2,000 were run once per kind of file when this was written."""
@@ -276,52 +273,6 @@ def test_p7_an_endless_loop_in_hdf5_is_answered_and_ends_its_child(caplog: pytes
         assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == len(ended)
         for name in ("contiguous", "g/chunked"):
             np.testing.assert_array_equal(values(array(source, name)), whole[name][...])
-
-
-class Endless(client.ChildProcess):
-    """Children that compute without end whatever they are asked. `asked`: for how long each was allowed to."""
-
-    alive = True
-
-    def __init__(self) -> None:
-        self.asked: list[float] = []
-
-    def ask(self, question: dict[str, Any], *_: Any, **__: Any) -> Any:
-        self.asked.append(question["computing"])
-        raise client.ChildEndless("computed for too long")
-
-    def close(self) -> None:
-        pass
-
-
-def test_p7_what_computes_without_end_is_asked_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P7: a walk of a file with many such objects ends, and later walks meet them more and more rarely."""
-    clock, child = Clock(monkeypatch), Endless()
-    asked = supervisor.Supervisor("x.h5", lambda: child)
-    passed = 0.0
-
-    class Noted(deque[Stopwatch]):
-        def append(self, watch: Stopwatch) -> None:
-            assert asked._lock.locked(), "another thread may be counting them"
-            super().append(watch)
-
-    asked._endless = Noted(maxlen=supervisor.HALVINGS)
-
-    def ask(subject: str) -> None:
-        with pytest.raises(client.ChildDied):
-            asked.ask({"computing": 2.0}, subject, 0, 30.0)
-
-    for number in range(6):
-        ask(f"attributes {number}")
-    assert child.asked == [2.0, 1.0, 0.5, 0.25, 0.25, 0.25]
-    for minutes, times in ((0, 0), (1.1, 1), (2, 0), (3.2, 1), (6, 0), (7.3, 1)):
-        clock.passes(60 * (minutes - passed))
-        passed, before = minutes, len(child.asked)
-        ask("attributes 0")
-        assert len(child.asked) - before == times, minutes
-    asked.forgive()
-    ask("attributes 0")
-    assert child.asked[-1] == 2.0
 
 
 def test_p9_changed_file(tmp_path: Path) -> None:

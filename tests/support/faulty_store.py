@@ -63,9 +63,6 @@ class FaultyStore(Store):
         self.store = store
         self.plan = plan
 
-    def describe(self, key: Key) -> str:
-        return self.store.describe(key)
-
     def open_object(self, key: Key) -> None:
         """Behave like a store that does not hold objects open, so that every call goes by the plan."""
 

@@ -22,19 +22,20 @@ from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
+FOLDER = f"s3://{BUCKET}/remote"
+
 
 def remote_store(
     server: FakeS3,
     ttl: float = 1.0,
-    blocks: Path | None = None,
+    blocks: BlockCache | None = None,
     read_ahead: bool = True,
     kind: type[ObjectStore] = ObjectStore,
 ) -> ObjectStore:
     """The folder `remote` of the bucket, as a store of a `kind`."""
-    location = parse_url(f"s3://{BUCKET}/remote")
+    location = parse_url(FOLDER)
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    cache = None if blocks is None else BlockCache(str(blocks), 1 << 30, location.text)
-    return kind(Client(location, options), Answers(ttl, 60.0), cache, read_ahead)
+    return kind(Client(location, options), Answers(ttl, 60.0), blocks, read_ahead)
 
 
 _times = itertools.count(1_000_000_000)

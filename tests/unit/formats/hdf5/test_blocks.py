@@ -14,7 +14,7 @@ import pytest
 from fake_s3 import FakeS3
 from hdf5_children import watched
 from hdf5_model import array, everything, opened, values
-from remote_hdf5 import opened_remote, remote_store, upload
+from remote_hdf5 import FOLDER, opened_remote, remote_store, upload
 from remote_hdf5_files import assert_same_as_local, names, write_rich
 from waiting import until
 
@@ -25,6 +25,7 @@ from fsbridge.formats.hdf5.file import HDF5Limits
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Group, open_hdf5
 from fsbridge.store import Key
+from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.threads.deadlines import Deadline
 
@@ -217,7 +218,8 @@ def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Pat
     path = write_rich(tmp_path / "x.h5")
     key = upload(server, path)
     for warm in (False, True):
-        store = remote_store(server, ttl=float("inf"), blocks=tmp_path / "blocks")
+        cache = BlockCache(str(tmp_path / "blocks"), 1 << 30, FOLDER)
+        store = remote_store(server, ttl=float("inf"), blocks=cache)
         with server.counted() as requests:
             source = open_hdf5(RemoteFile(store, key), Config("x", "/nowhere"))
             try:
@@ -226,8 +228,7 @@ def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Pat
                         assert values(found) is not None, name
             finally:
                 source.close()
-        assert store._blocks is not None
-        store._blocks.flush()
+        cache.flush()
         if warm:
             assert not requests, [request.range for request in requests]
 

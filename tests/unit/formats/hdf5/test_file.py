@@ -1,4 +1,4 @@
-"""What the event loop asks an HDF5 file itself: answered from memory, or left to a worker."""
+"""What the event loop asks an HDF5 file itself: answered from memory, or left to a worker. Files that cannot be opened."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from waiting import until
 
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
+from fsbridge.errors import CorruptData
+from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.source import open_hdf5
 from fsbridge.formats.hdf5.versions import LocalDataFile
 from fsbridge.layouts import root_directory
@@ -118,3 +120,31 @@ def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path) -> None:
     assert at_once(file.open) is None
     assert file.open().read(0, 32) == VALUES[16:32].tobytes()
     source.close()
+
+
+def frames(error: BaseException) -> Iterator[Any]:
+    """The frames of an error's traceback."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+def test_p11_a_file_that_cannot_be_opened_is_refused_again_without_growth(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    write(path)
+    data = bytearray(path.read_bytes())
+    data[96:200] = b"\xff" * 104  # the header of the root group
+    path.write_bytes(data)
+    file = HDF5File(LocalDataFile(os.fspath(path)), Config(os.fspath(path), "/nowhere"))
+    try:
+        refusals: list[CorruptData] = []
+        for _ in range(3):
+            with pytest.raises(CorruptData, match="cannot open the file") as refused:
+                file.ask({"op": "attributes", "path": []})
+            refusals.append(refused.value)
+        assert len({len(list(frames(refusal))) for refusal in refusals[1:]}) == 1
+        assert file._failure is not None
+        assert file._failure[1].__traceback__ is None
+    finally:
+        file.close()

@@ -18,12 +18,10 @@ import pytest
 from hdf5_children import watched
 from hdf5_model import array, opened, values
 
-from fsbridge.children.client import ChildDied, ChildGone, ChildProcess
-from fsbridge.children.supervisor import Supervisor
+from fsbridge.children.client import ChildDied, ChildProcess
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
-from fsbridge.formats.hdf5.file import HDF5File
+from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.formats.hdf5.source import open_hdf5
 from fsbridge.formats.hdf5.versions import LocalDataFile
 from fsbridge.layouts import root_directory
@@ -69,80 +67,6 @@ def test_p11_replaced_files_are_let_go_at_once(tmp_path: Path, no_collection: No
             with pytest.raises(NotFound, match="no such object"):
                 source.root.child("nothing")
             assert held(path) == 1
-
-
-def test_p11_a_file_that_cannot_be_opened_is_refused_again_without_growth(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    replace(path, 0)
-    data = bytearray(path.read_bytes())
-    data[96:200] = b"\xff" * 104  # the header of the root group
-    path.write_bytes(data)
-    file = HDF5File(LocalDataFile(os.fspath(path)), Config(os.fspath(path), "/nowhere"))
-    try:
-        refusals: list[CorruptData] = []
-        for _ in range(3):
-            with pytest.raises(CorruptData, match="cannot open the file") as refused:
-                file.ask({"op": "attributes", "path": []})
-            refusals.append(refused.value)
-        assert len({len(list(frames(refusal))) for refusal in refusals[1:]}) == 1
-        assert file._failure is not None
-        assert file._failure[1].__traceback__ is None
-    finally:
-        file.close()
-
-
-def frames(error: BaseException) -> Iterator[Any]:
-    """The frames of an error's traceback."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        yield traceback.tb_frame
-        traceback = traceback.tb_next
-
-
-class Child(ChildProcess):
-    """A child that is ended by others before it answers, or that dies. `fates`: those of children to come, shared."""
-
-    alive, busy = True, False
-
-    def __init__(self, fates: list[Exception]) -> None:
-        self.fates = fates
-
-    def ask(self, question: dict[str, Any], *rest: Any, **options: Any) -> Any:
-        if self.fates:
-            self.alive = False
-            raise self.fates.pop(0)
-        return {"answer": 1}, []
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def supervisor(fates: list[Exception]) -> Supervisor:
-    return Supervisor("x.h5", lambda: Child(fates))
-
-
-def test_p9_a_question_outlives_children_that_others_end() -> None:
-    """Readers of an older file ended each other's children. The second time that was an error (EIO)."""
-    fates: list[Exception] = [ChildGone("it was ended") for _ in range(5)]
-    assert supervisor(fates).ask({"op": "node"}, "node x", 0, 10) == ({"answer": 1}, [])
-    assert not fates
-
-
-def test_p7_a_question_fails_at_its_deadline_if_others_end_its_children_for_ever() -> None:
-    class Endless(list[Exception]):
-        def pop(self, index: Any = 0) -> Exception:
-            return ChildGone("it was ended")
-
-    with pytest.raises(ChildGone):
-        supervisor(Endless([ChildGone("")])).ask({"op": "node"}, "node x", 0, 0.05)
-
-
-def test_p8_a_question_that_ends_two_children_is_not_asked_a_third_time() -> None:
-    fates: list[Exception] = [ChildDied("SIGSEGV"), ChildGone("it was ended"), ChildDied("SIGSEGV"), ChildDied("SIGSEGV")]
-    asked = supervisor(fates)
-    with pytest.raises(ChildDied, match="node x: SIGSEGV"):
-        asked.ask({"op": "node"}, "node x", 0, 10)
-    assert len(fates) == 1
 
 
 def test_p9_a_file_that_goes_between_two_looks_is_stale_not_absent(tmp_path: Path) -> None:
