@@ -41,9 +41,9 @@ def load(config: Config, format: str) -> None:
     _complete(codecs)
     _complete(formats, everything=format == COLLECTION.name)  # the stores of a collection are of any format
     if format == COLLECTION.name:
-        from fsbridge.formats.hdf5.filters import program
+        from fsbridge.formats.hdf5.filters import make_program
 
-        starter(program(config.hdf5_plugins)).begin()
+        starter(make_program(config.hdf5_plugins)).begin()
     if config.uses_network or format in (ICECHUNK.name, COLLECTION.name):  # chunks may be elsewhere
         _complete(store, everything=True)
     if "files" in config.layout.split(","):

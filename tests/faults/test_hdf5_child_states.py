@@ -69,7 +69,7 @@ def test_p2_an_answer_lost_to_a_shortage_of_memory_goes_to_no_other_question(
 
 def test_p8_a_child_lost_to_a_shortage_of_memory_goes_to_no_other_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next child had its process number and descriptor, and so on: each seemed to have ended at once."""
-    program = filters.program(())
+    program = filters.make_program(())
     ChildProcess(program, [], 1 << 31).close()  # the process that starts children is running
     with monkeypatch.context() as patch:
         patch.setattr(socket, "recv_fds", Shortage(1).at(socket.recv_fds, False))

@@ -54,7 +54,7 @@ def test_hanging_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
 def test_the_process_that_starts_children(tmp_path: Path) -> None:
     """It has one thread and no descriptor but its own socket. When it is killed, another takes its place."""
     with opened(chunked(tmp_path / "x.h5")) as source:
-        starter = starting.starter(filters.program(()))
+        starter = starting.starter(filters.make_program(()))
         first = starter.pid
         assert first is not None
         assert len(os.listdir(f"/proc/{first}/task")) == 1
@@ -69,7 +69,7 @@ def test_the_process_that_starts_children(tmp_path: Path) -> None:
 
 def test_p11_the_end_of_a_child_is_logged_once_and_nothing_is_left_of_it(tmp_path: Path) -> None:
     with opened(chunked(tmp_path / "x.h5")) as source:
-        child, starter = child_of(source), starting.starter(filters.program(()))
+        child, starter = child_of(source), starting.starter(filters.make_program(()))
         first = starter.pid
         os.kill(child.pid, signal.SIGKILL)
         status = starter.reap(child.pid)
@@ -90,7 +90,7 @@ def test_p11_the_end_of_a_child_is_logged_once_and_nothing_is_left_of_it(tmp_pat
 def test_the_process_that_starts_children_outlives_those_of_its_predecessor(tmp_path: Path, how: str) -> None:
     """It crashed over each child that ended, and left the children it had started to its successor, which crashed, too."""
     with opened(chunked(tmp_path / "x.h5")) as old, opened(chunked(tmp_path / "y.h5")) as new:
-        question, starter = {"op": "attributes", "path": []}, starting.starter(filters.program(()))
+        question, starter = {"op": "attributes", "path": []}, starting.starter(filters.make_program(()))
         assert starter.pid is not None
         os.kill(starter.pid, signal.SIGKILL)
         new.file.supervisor.close()
@@ -129,9 +129,9 @@ def test_child_ends_with_the_daemon(tmp_path: Path) -> None:
         import os, signal, sys
         from hdf5_model import opened
         from fsbridge.children.starting import starter
-        from fsbridge.formats.hdf5.filters import program
+        from fsbridge.formats.hdf5.filters import make_program
         with opened(sys.argv[1]) as source:
-            print(source.file.supervisor.child.pid, starter(program(())).pid, flush=True)
+            print(source.file.supervisor.child.pid, starter(make_program(())).pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
     """
     done = subprocess.run(
@@ -229,7 +229,7 @@ def test_p3_no_room_for_a_process_is_no_damage(tmp_path: Path, monkeypatch: pyte
     with opened(path) as source:
         source.file.close()
         assert source.file.supervisor.child is None
-        starter = starting.starter(filters.program(()))
+        starter = starting.starter(filters.make_program(()))
         for code in (errno.EAGAIN, errno.EMFILE):
 
             def refuse(*_: object, code: int = code) -> Any:

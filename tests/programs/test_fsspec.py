@@ -298,10 +298,10 @@ fsspec.get_filesystem_class("fsbridge")
 print(json.dumps(left()))
 first, *others = sys.argv[1:]
 kept = opened(first)
-pid = starting.starter(filters.program(())).pid
+pid = starting.starter(filters.make_program(())).pid
 for place in others:
     opened(place).close()
-    assert starting.starter(filters.program(())).pid == pid, "the one that is open needs it"
+    assert starting.starter(filters.make_program(())).pid == pid, "the one that is open needs it"
     assert kept.cat_file("a/b.npy", 0, 1)
 kept.close()
 kept.close()

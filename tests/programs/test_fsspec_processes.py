@@ -158,7 +158,7 @@ def test_a_child_of_a_child_reads_too(places: dict[str, Place]) -> None:
 
 def hdf5_pids(fs: Any) -> set[int]:
     """The processes that read HDF5 files for this process."""
-    starter = starting.starter(filters.program(())).pid
+    starter = starting.starter(filters.make_program(())).pid
     assert starter is not None
     return {starter, *map(int, Path(f"/proc/{starter}/task/{starter}/children").read_text().split())}
 
@@ -206,7 +206,7 @@ def test_p7_what_is_dropped_in_the_middle_of_anything_waits_for_nothing(tmp_path
     opened = fs.open("scaled.npy")
     assert np.load(opened).tolist() == list(range(64))
     reader = max(hdf5_pids(fs))
-    with starting.starter(filters.program(()))._lock:
+    with starting.starter(filters.make_program(()))._lock:
         opened.close()
         del fs, opened
         gc.collect()

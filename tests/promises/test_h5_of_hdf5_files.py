@@ -197,7 +197,7 @@ def test_p8_a_dataset_that_ends_hdf5_is_left_out_alone(tmp_path: Path, monkeypat
         return exchange(child, question, *rest)
 
     monkeypatch.setattr(client.ChildProcess, "_exchange", die)
-    monkeypatch.setattr(pages, "described", lambda *_: None)
+    monkeypatch.setattr(pages, "find_description", lambda *_: None)
     with virtual(tmp_path / "store.h5") as found:
         assert (sorted(found), list(found["group"])) == (["group", "other"], ["good"])
         assert found["group"].attrs["fsbridge_left_out"][0].startswith("bad: ")

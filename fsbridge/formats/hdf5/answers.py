@@ -6,7 +6,6 @@ Not here: the Zarr types for datatypes (`types.py`), the chunk table (`tables.py
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -80,38 +79,38 @@ class Dataset:
     table: SmallTable | None = None
 
 
-def members(answer: Mapping[str, Any]) -> tuple[list[HDF5Member], int | None]:
+def parse_members(answer: Mapping[str, Any]) -> tuple[list[HDF5Member], int | None]:
     """Return one page of a listing and where the next one starts."""
-    page = [_member(entry) for entry in _list(answer, "members")]
+    page = [_parse_member(entry) for entry in _parse_list(answer, "members")]
     following = answer.get("next")
-    return page, None if following is None else integer(following, 2**63)
+    return page, None if following is None else parse_integer(following, 2**63)
 
 
-def later(file: str, path: Sequence[str], start: int, following: int | None) -> int | None:
+def check_next(file: str, path: Sequence[str], start: int, following: int | None) -> int | None:
     """Return `following`, the start of the next page. Raises CorruptData if it is not behind `start`: a listing must end."""
     if following is not None and following <= start:
         raise CorruptData(f"{file}:/{'/'.join(path)}: the HDF5 process lists the same members again")
     return following
 
 
-def _member(entry: Any) -> HDF5Member:
+def _parse_member(entry: Any) -> HDF5Member:
     if not isinstance(entry, list) or len(entry) != 4:
         raise CorruptData("the HDF5 process sent a malformed member of a group")
     name, kind, target, location = entry
-    return HDF5Member(
-        _text(name), _text(kind), link_target(_text(kind), target), None if location is None else address(location)
-    )
+    kind = _parse_text(kind)
+    address = None if location is None else parse_address(location)
+    return HDF5Member(_parse_text(name), kind, parse_link_target(kind, target), address)
 
 
-def address(number: Any) -> int:
+def parse_address(number: Any) -> int:
     """Return `number`, which must be the address of an object in the file."""
-    return integer(number, 2**64)
+    return parse_integer(number, 2**64)
 
 
-def descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> list[bytes]:
+def parse_descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> list[bytes]:
     """Return the answer of `node` for each member of a page, as JSON; empty if it must be asked for."""
-    sizes = [integer(size, 2**32) for size in _list(answer, "sizes")]
-    if len(attachments) != 1 or len(attachments[0]) != sum(sizes) or len(sizes) != len(_list(answer, "members")):
+    sizes = [parse_integer(size, 2**32) for size in _parse_list(answer, "sizes")]
+    if len(attachments) != 1 or len(attachments[0]) != sum(sizes) or len(sizes) != len(_parse_list(answer, "members")):
         raise CorruptData("the HDF5 process sent malformed descriptions of members")
     parts, position = [], 0
     for size in sizes:
@@ -120,28 +119,28 @@ def descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> lis
     return parts
 
 
-def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
+def parse_link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
     """Return where a soft or external link leads."""
     if kind == "soft":
-        return _text(target)
+        return _parse_text(target)
     if kind == "external":
         if not isinstance(target, list) or len(target) != 2:
             raise CorruptData("the HDF5 process sent a malformed external link")
-        return _text(target[0]), _text(target[1])
+        return _parse_text(target[0]), _parse_text(target[1])
     return None
 
 
-def texts(answer: Mapping[str, Any], key: str) -> list[str]:
+def parse_texts(answer: Mapping[str, Any], key: str) -> list[str]:
     """Return the member `key` of an answer, which must be a list of texts."""
-    return [_text(text) for text in _list(answer, key)]
+    return [_parse_text(text) for text in _parse_list(answer, key)]
 
 
-def optional_text(answer: Mapping[str, Any], key: str) -> str | None:
+def parse_optional_text(answer: Mapping[str, Any], key: str) -> str | None:
     """Return the member `key` of an answer, which must be a text or None."""
-    return None if answer.get(key) is None else _text(answer[key])
+    return None if answer.get(key) is None else _parse_text(answer[key])
 
 
-def unreadable(attributes: Mapping[str, JSON]) -> Iterator[str]:
+def describe_unreadable(attributes: Mapping[str, JSON]) -> Iterator[str]:
     """Describe attributes in place of which an object shows a reason why they cannot be read."""
     for name, value in attributes.items():
         if name == "_ERROR" and isinstance(value, str) and value.startswith("attributes cannot be listed"):
@@ -150,7 +149,7 @@ def unreadable(attributes: Mapping[str, JSON]) -> Iterator[str]:
             yield f"attribute {name!a}: {value['_ERROR']}"
 
 
-def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
+def parse_attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
     """Return attributes by name, without those that netCDF's library hides."""
     values = answer.get("attributes")
     if not isinstance(values, dict):
@@ -158,23 +157,23 @@ def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
     return without_notes(values)
 
 
-def dataset(answer: Mapping[str, Any]) -> Dataset:
+def parse_dataset(answer: Mapping[str, Any]) -> Dataset:
     """Return a dataset's description. Raises CorruptData if its parts contradict each other."""
     dtype = answer.get("type")
     if not isinstance(dtype, dict) or answer.get("form") not in _FORMS:
         raise CorruptData("the HDF5 process sent a malformed datatype")
-    if integer(dtype.get("size"), MAX_EXTENT) < 1:
+    if parse_integer(dtype.get("size"), MAX_EXTENT) < 1:
         raise CorruptData("a datatype has no bytes")
     if answer.get("layout") not in _LAYOUTS or answer.get("space") not in ("null", "scalar", "simple"):
         raise CorruptData(f"the dataset has the unknown layout {answer.get('layout')} or space {answer.get('space')}")
-    shape = _extents(answer, "shape", 0)
-    chunks = _extents(answer, "chunks", 1) if answer["layout"] == "chunked" else None
-    names = tuple(None if name is None else _text(name) for name in _list(answer, "dimension_names"))
+    shape = _parse_extents(answer, "shape", 0)
+    chunks = _parse_extents(answer, "chunks", 1) if answer["layout"] == "chunked" else None
+    names = tuple(None if name is None else _parse_text(name) for name in _parse_list(answer, "dimension_names"))
     if chunks is not None and len(chunks) != len(shape):
         raise CorruptData(f"chunk shape {list(chunks)} does not fit shape {list(shape)}")
     if len(names) not in (0, len(shape)):
         raise CorruptData(f"{len(names)} dimension names do not fit shape {list(shape)}")
-    filters = _list(answer, "filters")
+    filters = _parse_list(answer, "filters")
     if len(filters) > MAX_FILTERS:
         raise CorruptData(f"{len(filters)} filters, the limit is {MAX_FILTERS}")
     offset = answer.get("offset")
@@ -185,71 +184,67 @@ def dataset(answer: Mapping[str, Any]) -> Dataset:
         shape=shape,
         layout=answer["layout"],
         chunks=chunks,
-        filters=tuple(_filter(entry) for entry in filters),
+        filters=tuple(_parse_filter(entry) for entry in filters),
         unfiltered_edges=answer.get("unfiltered_edges") is True,
-        offset=None if offset is None else integer(offset, MAX_EXTENT),
-        storage=None if answer.get("storage") is None else integer(answer["storage"], 2**64),
-        fill=None if answer.get("fill") is None else _bytes(answer["fill"]),
-        sources=tuple(_text(path) for path in _list(answer, "sources")),
-        attributes=attributes(answer),
+        offset=None if offset is None else parse_integer(offset, MAX_EXTENT),
+        storage=None if answer.get("storage") is None else parse_integer(answer["storage"], 2**64),
+        fill=None if answer.get("fill") is None else _parse_bytes(answer["fill"]),
+        sources=tuple(_parse_text(path) for path in _parse_list(answer, "sources")),
+        attributes=parse_attributes(answer),
         dimension_names=names,
-        unreadable=optional_text(answer, "unreadable"),
-        table=_small_table(answer.get("table")),
+        unreadable=parse_optional_text(answer, "unreadable"),
+        table=_parse_small_table(answer.get("table")),
     )
 
 
-def _small_table(table: Any) -> SmallTable | None:
+def _parse_small_table(table: Any) -> SmallTable | None:
     if table is None:
         return None
     if not isinstance(table, dict):
         raise CorruptData("the HDF5 process sent a malformed chunk table")
-    rows, columns = integer(table.get("chunks"), 2**31), _bytes(table.get("columns"))
+    rows, columns = parse_integer(table.get("chunks"), 2**31), _parse_bytes(table.get("columns"))
     if len(columns) != rows * 4 * 8:
         raise CorruptData("the HDF5 process sent a malformed chunk table")
-    return SmallTable(rows, integer(table.get("outside"), 2**63), columns)
+    return SmallTable(rows, parse_integer(table.get("outside"), 2**63), columns)
 
 
-def _bytes(text: Any) -> bytes:
+def _parse_bytes(text: Any) -> bytes:
     try:
-        return base64.b64decode(_text(text), validate=True)
+        return base64.b64decode(_parse_text(text), validate=True)
     except ValueError:
         raise CorruptData("the HDF5 process sent invalid base64") from None
 
 
-def _filter(entry: Any) -> Filter:
+def _parse_filter(entry: Any) -> Filter:
     if not isinstance(entry, dict) or not isinstance(entry.get("values"), list):
         raise CorruptData("the HDF5 process sent a malformed filter")
-    values = tuple(integer(value, 2**32) for value in entry["values"])
-    return Filter(integer(entry.get("id"), 2**31), values, _text(entry.get("name")), entry.get("available") is True)
+    values = tuple(parse_integer(value, 2**32) for value in entry["values"])
+    number, name = parse_integer(entry.get("id"), 2**31), _parse_text(entry.get("name"))
+    return Filter(number, values, name, entry.get("available") is True)
 
 
-def _extents(answer: Mapping[str, Any], key: str, least: int) -> tuple[int, ...]:
-    extents = tuple(integer(extent, MAX_EXTENT + 1) for extent in _list(answer, key))
+def _parse_extents(answer: Mapping[str, Any], key: str, least: int) -> tuple[int, ...]:
+    extents = tuple(parse_integer(extent, MAX_EXTENT + 1) for extent in _parse_list(answer, key))
     if len(extents) > MAX_RANK or any(extent < least for extent in extents):
         raise CorruptData(f"impossible {key} {list(extents)}")
     return extents
 
 
-def _list(answer: Mapping[str, Any], key: str) -> list[Any]:
+def _parse_list(answer: Mapping[str, Any], key: str) -> list[Any]:
     items = answer.get(key)
     if not isinstance(items, list):
         raise CorruptData(f"the HDF5 process sent no list of {key}")
     return items
 
 
-def integer(value: Any, end: int) -> int:
+def parse_integer(value: Any, end: int) -> int:
     """Return `value`, which must be a number from 0 to below `end`."""
     if type(value) is not int or not 0 <= value < end:
         raise CorruptData(f"the HDF5 process sent {value!r} where a number below {end} was expected")
     return value
 
 
-def _text(value: Any) -> str:
+def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
         raise CorruptData(f"the HDF5 process sent {value!r} where text was expected")
     return value
-
-
-def elements(shape: tuple[int, ...]) -> int:
-    """Return the number of elements of `shape`."""
-    return math.prod(shape)

@@ -21,7 +21,7 @@ import numpy as np
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.formats.hdf5 import answers, pages
-from fsbridge.formats.hdf5.answers import Dataset, HDF5Member, dataset
+from fsbridge.formats.hdf5.answers import Dataset, HDF5Member, parse_dataset
 from fsbridge.formats.hdf5.chunks import SlabChunks, TableChunks
 from fsbridge.formats.hdf5.dataset import DatasetVersion
 from fsbridge.formats.hdf5.file import HDF5File
@@ -61,23 +61,23 @@ class NextDatasets:
         last = self._last
         if path != last:
             self._last = path
-            self._threads.submit(partial(self._moved, last, path))
+            self._threads.submit(partial(self._follow_reader, last, path))
 
-    def _moved(self, last: Path | None, path: Path) -> None:
+    def _follow_reader(self, last: Path | None, path: Path) -> None:
         if path in self._fetched:
             while self._fetched.popleft() != path:
                 pass
             self._ahead = min(2 * self._ahead, MOST_DATASETS)
-        elif last is not None and self._next(self._following(last), path) == path:
-            self._coming, self._ahead = self._following(path), FIRST_DATASETS
+        elif last is not None and self._find_next(self._walk_behind(last), path) == path:
+            self._coming, self._ahead = self._walk_behind(path), FIRST_DATASETS
             self._fetched.clear()
         else:
             return
-        while len(self._fetched) < self._ahead and (following := self._next(self._coming, path)) is not None:
+        while len(self._fetched) < self._ahead and (following := self._find_next(self._coming, path)) is not None:
             self._fetched.append(following)
             self._fetch(following)
 
-    def _next(self, walk: Iterator[Path], path: Path) -> Path | None:
+    def _find_next(self, walk: Iterator[Path], path: Path) -> Path | None:
         """Return the next dataset of a walk, or None after too many pages or once another dataset than `path` is read."""
         pages_left = MOST_PAGES
         while pages_left and self._last == path:
@@ -87,13 +87,14 @@ class NextDatasets:
             pages_left -= 1
         return None
 
-    def _following(self, path: Path) -> Iterator[Path]:
+    def _walk_behind(self, path: Path) -> Iterator[Path]:
         """Yield the datasets behind `path` in a walk by names, each group once, because groups may contain each other.
 
         `_NONE_YET` follows each page of members.
         """
-        seen = {pages.address(self._file, path[:depth]) for depth in range(len(path))}
-        ways = [self._members(path[:depth], path[depth]) for depth in range(len(path))]  # the innermost group is the last
+        seen = {pages.read_address(self._file, path[:depth]) for depth in range(len(path))}
+        # The innermost group is the last.
+        ways = [self._walk_members(path[:depth], path[depth]) for depth in range(len(path))]
         while ways:
             step = next(ways[-1], None)
             if step is None:
@@ -103,16 +104,16 @@ class NextDatasets:
             if member is None or member.kind == "dataset":
                 yield place
             elif self._is_entered(place, member, seen):
-                ways.append(self._members(place, None))
+                ways.append(self._walk_members(place, None))
 
-    def _members(self, group: Path, after: str | None) -> Iterator[tuple[Path, HDF5Member | None]]:
+    def _walk_members(self, group: Path, after: str | None) -> Iterator[tuple[Path, HDF5Member | None]]:
         """Yield members of a group with their paths, only those behind the name `after`.
 
         Yield `_NONE_YET` and None after each page.
         """
         start: int | None = 0
         while start is not None:
-            page = pages.page(self._file, group, start)
+            page = pages.read_page(self._file, group, start)
             for name, member in page.members.items():
                 if after is not None:
                     after = None if name == after else after
@@ -132,7 +133,7 @@ class NextDatasets:
 
 def next_datasets(file: HDF5File, fetch: Callable[[Path], None]) -> NextDatasets:
     """Return the `NextDatasets` of a file, the same object until `HDF5File.drop_kept`."""
-    return file.kept(NextDatasets, lambda: NextDatasets(file, fetch))
+    return file.keep(NextDatasets, lambda: NextDatasets(file, fetch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class HDF5Array(DatasetVersion):
     def fetch(self) -> Callable[[Index], object] | None:
         return self.chunks.fetch if self.file.data.is_remote else None
 
-    def came(self) -> None:
+    def note_read(self) -> None:
         """Note that the dataset is being read: for a remote file the datasets that will be read next are prefetched."""
         if self.file.data.is_remote and self.file.config.read_ahead:
             next_datasets(self.file, partial(_fetch, self.file)).read(self.path)
@@ -178,9 +179,9 @@ class HDF5Array(DatasetVersion):
 
         Raises CorruptData for damage that only readers meet that go through the whole file.
         """
-        yield from answers.unreadable(self.metadata.attributes)
+        yield from answers.describe_unreadable(self.metadata.attributes)
         answer, _, _ = self.file.ask({"op": "lacking", "path": list(self.path)}, version=self.version.file)
-        yield from answers.texts(answer, "lacking")
+        yield from answers.parse_texts(answer, "lacking")
 
     def watch(self) -> Origin:
         """Return the file's origin if all data is in this file, else the array itself, which checks the other files, too."""
@@ -196,21 +197,21 @@ def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any],
     live = file.shared.of(_LiveArrays)
     array = live.get((file, path))
     if array is None or not array.lasts or array.version.file != stat.version or answer.get("sources"):
-        array = HDF5Array(file, path, dataset(answer), stat)
+        array = HDF5Array(file, path, parse_dataset(answer), stat)
         live[file, path] = array
     return array
 
 
 def _fetch(file: HDF5File, path: tuple[str, ...]) -> None:
     """Prefetch the first stored bytes of a dataset, if their place is known without another question."""
-    answer, stat = pages.description(file, path)
+    answer, stat = pages.read_description(file, path)
     array = open_array(file, path, answer, stat)
     left, chunks = SENT_BYTES, array.chunks
     if isinstance(chunks, TableChunks) and array.dataset.table is None:
         return
     for index in itertools.islice(np.ndindex(array.metadata.grid.counts), SENT_CHUNKS):
         with contextlib.suppress(NotFound):
-            place = chunks.stored_at(index)
+            place = chunks.find_stored(index)
             left -= 0 if place is None else place[1]
             if left < 0:
                 return

@@ -113,16 +113,16 @@ class Blocks:
         blocks: dict[int, bytes] = {}
         missing: list[int] = []
         for number in sorted(set(wanted)):
-            data = self._find(number) or self._from_disk(number)
+            data = self._find(number) or self._find_on_disk(number)
             if data is None:
                 missing.append(number)
             else:
                 blocks[number] = data
         runs = self._plan(missing) if missing else []
-        blocks |= self._requested(runs, deadline) if missing else self._behind(max(blocks))
+        blocks |= self._request(runs, deadline) if missing else self._find_behind(max(blocks))
         return sorted(blocks.items()), len(runs)
 
-    def part(self, start: int, length: int) -> bytes:
+    def read_part(self, start: int, length: int) -> bytes:
         """Return bytes of a small chunk. The second small read in a window reads the whole window.
 
         A single read is requested as it is, because it may stay the only one.
@@ -132,25 +132,25 @@ class Blocks:
             is_second = small and self._read_once.get(window) is not None
             if small:
                 self._read_once.put(window, True)
-        data = self._here(start, length) or self._kept(start, length)
+        data = self._find_bytes(start, length) or self._kept(start, length)
         if data is not None:
             return data
         if not is_second:
             return self._fetch(start, length)
         with self._windows_coming.of(window):
-            return self._here(start, length) or self._windows(start, length)
+            return self._find_bytes(start, length) or self._read_windows(start, length)
 
-    def ahead(self, start: int, length: int) -> list[tuple[int, int]]:
+    def plan_ahead(self, start: int, length: int) -> list[tuple[int, int]]:
         """Return the spans (start, length) that `part` would request for these bytes; none if they are present."""
-        if not length or self._here(start, length) is not None:
+        if not length or self._find_bytes(start, length) is not None:
             return []
         if length > LARGEST_PART:
             return [(start, length)]
         firsts = range(start // WINDOW * WINDOW, start + length, WINDOW)
         spans = [(first, min(WINDOW, self._size - first)) for first in firsts]
-        return [span for span in spans if self._here(*span) is None]
+        return [span for span in spans if self._find_bytes(*span) is None]
 
-    def _windows(self, start: int, length: int) -> bytes:
+    def _read_windows(self, start: int, length: int) -> bytes:
         """Return the bytes, and read all blocks of the windows that they lie in."""
         step = WINDOW // self._block
         runs: list[tuple[int, int]] = []
@@ -158,28 +158,28 @@ class Blocks:
             missing = [number for number in range(first, min(first + step, self.count)) if self._find(number) is None]
             if missing:
                 runs.append((missing[0], missing[-1] - missing[0] + 1))
-        return self._joined(start, length, self._requested(runs) if runs else {})
+        return self._join(start, length, self._request(runs) if runs else {})
 
-    def _here(self, start: int, length: int) -> bytes | None:
+    def _find_bytes(self, start: int, length: int) -> bytes | None:
         """Return bytes if all of their blocks are kept here or in the block cache."""
         blocks: dict[int, bytes] = {}
         for number in range(start // self._block, -(-(start + length) // self._block)):
-            data = self._find(number) or self._from_disk(number)
+            data = self._find(number) or self._find_on_disk(number)
             if data is None:
                 return None
             blocks[number] = data
-        return self._joined(start, length, blocks)
+        return self._join(start, length, blocks)
 
-    def _joined(self, start: int, length: int, blocks: Mapping[int, bytes]) -> bytes:
+    def _join(self, start: int, length: int, blocks: Mapping[int, bytes]) -> bytes:
         """Join bytes from blocks that were just found, are kept, or are requested."""
         first = start // self._block
         numbers = range(first, -(-(start + length) // self._block))
         whole = b"".join(
-            blocks.get(number) or self._find(number) or self._fetch(*self._span(number, 1)) for number in numbers
+            blocks.get(number) or self._find(number) or self._fetch(*self._find_span(number, 1)) for number in numbers
         )
         return whole[start - first * self._block : start - first * self._block + length]
 
-    def _behind(self, number: int) -> dict[int, bytes]:
+    def _find_behind(self, number: int) -> dict[int, bytes]:
         """Return the kept blocks that follow one."""
         blocks: dict[int, bytes] = {}
         for following in range(number + 1, min(number + 1 + self._limits.head // self._block, self.count)):
@@ -192,19 +192,19 @@ class Blocks:
     def _find(self, number: int) -> bytes | None:
         return self._memory.kept.get((self._name, number))
 
-    def _from_disk(self, number: int) -> bytes | None:
+    def _find_on_disk(self, number: int) -> bytes | None:
         """Return a block from the block cache, where it is by itself or in the head."""
         in_head = number < self._limits.head // self._block
-        start, length = (0, self.head) if in_head else self._span(number, 1)
+        start, length = (0, self.head) if in_head else self._find_span(number, 1)
         data = self._kept(start, length)
         return None if data is None else self._remember(start // self._block, data)[number]
 
-    def _span(self, first: int, count: int) -> tuple[int, int]:
+    def _find_span(self, first: int, count: int) -> tuple[int, int]:
         start = first * self._block
         return start, min(count * self._block, self._size - start)
 
     def _remember(self, first: int, data: bytes) -> dict[int, bytes]:
-        self._memory.rest.used()
+        self._memory.rest.note_use()
         blocks: dict[int, bytes] = {}
         for number in range(first, first + -(-len(data) // self._block)):
             start = (number - first) * self._block
@@ -213,8 +213,8 @@ class Blocks:
 
     # ---- requests
 
-    def _requested(self, runs: Collection[tuple[int, int]], deadline: Deadline | None = None) -> dict[int, bytes]:
-        spans = [self._span(first, count) for first, count in runs]
+    def _request(self, runs: Collection[tuple[int, int]], deadline: Deadline | None = None) -> dict[int, bytes]:
+        spans = [self._find_span(first, count) for first, count in runs]
         parts = each(lambda span: self._fetch(*span), spans, self._limits.at_once, deadline)
         blocks: dict[int, bytes] = {}
         for (start, _), data in zip(spans, parts, strict=True):
@@ -227,14 +227,14 @@ class Blocks:
         runs = [(0, min(in_head, self.count))] if missing[0] < in_head else []
         beyond = [number for number in missing if number >= in_head]
         if len(beyond) == 1 and self._read_ahead:
-            beyond = self._ahead_of(beyond[0])
+            beyond = self._plan_sequence(beyond[0])
         if beyond and self._tail_is_due:
             self._tail_is_due = False
             tail = range(max(in_head, self.count - self._limits.head // self._block), self.count)
             beyond = sorted({*beyond, *(number for number in tail if self._find(number) is None)})
-        return [*runs, *_runs(beyond, self._limits.longest_run)]
+        return [*runs, *_join_runs(beyond, self._limits.longest_run)]
 
-    def _ahead_of(self, number: int) -> list[int]:
+    def _plan_sequence(self, number: int) -> list[int]:
         """Return the number of a block, and numbers of blocks behind it that will probably be read next.
 
         With each read that continues the sequence there are twice as many, at most the longest run. The chunk tables of HDF5
@@ -247,7 +247,7 @@ class Blocks:
             return [n for n in range(number, min(self._end, self.count)) if n == number or self._find(n) is None]
 
 
-def _runs(numbers: Iterable[int], longest: int) -> list[tuple[int, int]]:
+def _join_runs(numbers: Iterable[int], longest: int) -> list[tuple[int, int]]:
     """Join blocks in order, with small gaps, to runs (first, count) of at most `longest` blocks."""
     runs: list[tuple[int, int]] = []
     for number in numbers:

@@ -57,14 +57,14 @@ class DatasetChunks(Chunks):
         stat = self.array.stat
         return ChunkInfo(self.array.version, stored, stat.mtime_ns, location, stat.settled)
 
-    def file_of(self, info: ChunkInfo) -> DataVersion:
+    def check_file(self, info: ChunkInfo) -> DataVersion:
         """Return the file that `info` belongs to. Raises Stale if the file was replaced."""
-        self.array.came()
+        self.array.note_read()
         if info.version != self.array.version:
             raise Stale(f"{self.array.place}: changed")
         return self.array.open_version()
 
-    def through_child(self, index: Index, size: int | None, limit: int) -> bytearray:
+    def read_through_child(self, index: Index, size: int | None, limit: int) -> bytearray:
         """Return a chunk's elements as HDF5 reads them.
 
         `size` bytes, or for None variable length of at most `limit` bytes.
@@ -93,9 +93,9 @@ class DatasetChunks(Chunks):
             raise CorruptData(f"{self.array.place}: HDF5 read a number of bytes that is not that of the chunk")
         return attachments[0]
 
-    def child_into(self, index: Index, out: memoryview) -> None:
-        """Read a chunk as `through_child` does, normalised, into `out`."""
-        self.normalise(self.through_child(index, len(out), self.limit), out)
+    def read_through_child_into(self, index: Index, out: memoryview) -> None:
+        """Read a chunk as `read_through_child` does, normalised, into `out`."""
+        self.normalise(self.read_through_child(index, len(out), self.limit), out)
 
     def normalise(self, data: bytes | bytearray | memoryview, out: memoryview) -> None:
         """Apply `ShownType.normaliser`, the last decoding step, to `data`, and put the result into `out`."""
@@ -105,18 +105,18 @@ class DatasetChunks(Chunks):
     def fetch(self, index: Index) -> None:
         """Prefetch the stored bytes of a chunk, see `model.Array.fetch`. Waits for a chunk table."""
         with contextlib.suppress(FsbridgeError, OSError):  # the same error will be met when the chunk is read
-            place = self.stored_at(index)
+            place = self.find_stored(index)
             if place is not None:
                 self.array.open_version().fetch(*place)
 
     @abstractmethod
-    def stored_at(self, index: Index) -> tuple[int, int] | None:
+    def find_stored(self, index: Index) -> tuple[int, int] | None:
         """Return address and size of a chunk's stored bytes, or None if the child reads it. Raises NotFound."""
 
     def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytearray:
         """Return a chunk of elements of variable length. Raises CorruptData for a text that is not UTF-8."""
-        self.file_of(info)
-        encoded = self.through_child(index, None, limit)
+        self.check_file(info)
+        encoded = self.read_through_child(index, None, limit)
         if self.shown.dtype.serializer == "vlen-utf8":
             try:
                 vlen_utf8(self.grid.elements(index)).decode(encoded, None, limit, None)
@@ -153,7 +153,7 @@ class TableChunks(DatasetChunks):
         cells = math.prod(counts)
         if cells > MAX_EXTENT:
             raise TooLarge(f"{self.array.place}: a grid of {cells} chunks is too large")
-        outside, columns = self._small() or self._ask()
+        outside, columns = self._read_small() or self._ask()
         if outside:
             path = "/".join(self.array.path)
             self.array.file.remark(f"{path}: {outside} stored chunks outside its shape are not shown")
@@ -162,7 +162,7 @@ class TableChunks(DatasetChunks):
         except CorruptData as error:
             raise error.at(self.array.place) from None
 
-    def _small(self) -> tuple[int, list[Column]] | None:
+    def _read_small(self) -> tuple[int, list[Column]] | None:
         """Return the table that came with the description, if any."""
         table = self.array.dataset.table
         if table is None:
@@ -179,7 +179,7 @@ class TableChunks(DatasetChunks):
         rows = answer.get("chunks")
         if len(attachments) != 4 or type(rows) is not int or any(len(part) != 8 * rows for part in attachments):
             raise CorruptData(f"{self.array.place}: the HDF5 process sent no chunk table")
-        return answers.integer(answer.get("outside"), 2**63), [np.frombuffer(part, "<u8") for part in attachments]
+        return answers.parse_integer(answer.get("outside"), 2**63), [np.frombuffer(part, "<u8") for part in attachments]
 
     def find(self, index: Index) -> ChunkInfo:
         address = self.table().find(index)
@@ -195,9 +195,9 @@ class TableChunks(DatasetChunks):
         for batch in self.table().scan(prefix):
             yield [(coordinate, mtime) for coordinate in batch]
 
-    def stored_at(self, index: Index) -> tuple[int, int] | None:
+    def find_stored(self, index: Index) -> tuple[int, int] | None:
         address = self.table().find(index)
-        if self.array.dataset.form != "raw" or self._pipeline.chain(self._mask(index, address)) is None:
+        if self.array.dataset.form != "raw" or self._pipeline.chain(self._find_mask(index, address)) is None:
             return None
         return address.address, address.size
 
@@ -205,40 +205,40 @@ class TableChunks(DatasetChunks):
         return len(self.table())
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        opened = self.file_of(info)
+        file = self.check_file(info)
         address: ChunkAddress = info.location
         try:
             if self.array.dataset.form != "raw":
-                self.child_into(index, out)
+                self.read_through_child_into(index, out)
                 return
-            chain = self._pipeline.chain(self._mask(index, address))
+            chain = self._pipeline.chain(self._find_mask(index, address))
             if chain is None:
-                self.child_into(index, out)
+                self.read_through_child_into(index, out)
             elif not chain.steps:
                 self._check_size(address, len(out))
-                opened.read_into(address.address, out)
+                file.read_into(address.address, out)
             else:
                 limits = self.array.file.config.limits
                 if address.size > limits.encoded_factor * len(out) + (1 << 20):
                     raise CorruptData(f"a stored chunk of {address.size} bytes is too large for {len(out)} decoded ones")
                 most = self.array.file.config.max_direct if chain.direct else self.limit
-                chain.decode_into(opened.read(address.address, address.size), out, most)
+                chain.decode_into(file.read(address.address, address.size), out, most)
         except (CorruptData, Unsupported) as error:
             raise error.at(f"{self.array.place} chunk {list(index)}") from None
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        if self.array.dataset.form != "raw" or self._pipeline.chain(self._mask(index, info.location)) != CodecChain():
+        if self.array.dataset.form != "raw" or self._pipeline.chain(self._find_mask(index, info.location)) != CodecChain():
             return None
         size = self.grid.elements(index) * self.array.metadata.dtype.itemsize
         self._check_size(info.location, size)
         stop = min(stop, size)
-        return bytes(self.file_of(info).read(info.location.address + start, max(0, stop - start)))
+        return bytes(self.check_file(info).read(info.location.address + start, max(0, stop - start)))
 
     def _check_size(self, address: ChunkAddress, size: int) -> None:
         if address.size != size:
             raise CorruptData(f"unfiltered chunk of {address.size} bytes where {size} were expected")
 
-    def _mask(self, index: Index, address: ChunkAddress) -> int:
+    def _find_mask(self, index: Index, address: ChunkAddress) -> int:
         """Return the filters that this chunk skipped as bits. An unfiltered edge chunk skipped all of them."""
         if not self.array.dataset.unfiltered_edges:
             return address.mask
@@ -253,7 +253,7 @@ class SlabChunks(DatasetChunks):
     """The chunks of a dataset that the file does not cut. Either the whole grid is stored or nothing."""
 
     @cached_property
-    def _stored(self) -> bool:
+    def _is_stored(self) -> bool:
         dataset = self.array.dataset
         if dataset.null or math.prod(dataset.shape) == 0:
             return False
@@ -263,56 +263,56 @@ class SlabChunks(DatasetChunks):
         self.find_prefix(index)
         if len(index) != len(self.grid.shape):
             raise NotFound("an index needs one number for each dimension")
-        return self.info(self._inside(index) * self.array.dataset.dtype["size"], None)
+        return self.info(self._count_inside(index) * self.array.dataset.dtype["size"], None)
 
     def find_prefix(self, prefix: Index) -> int:
         self.array.open_version()
-        if not self._stored or not self.grid.contains(prefix):
+        if not self._is_stored or not self.grid.contains(prefix):
             raise NotFound("no chunk is stored there")
         return self.array.mtime_ns
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         self.array.open_version()
         counts = self.grid.counts
-        if not self._stored or not self.grid.contains(prefix) or len(prefix) >= len(counts):
+        if not self._is_stored or not self.grid.contains(prefix) or len(prefix) >= len(counts):
             return
         mtime = self.array.mtime_ns
         for first in range(0, counts[len(prefix)], 4096):
             yield [(i, mtime) for i in range(first, min(first + 4096, counts[len(prefix)]))]
 
-    def stored_at(self, index: Index) -> tuple[int, int] | None:
-        if not (self._stored and self._by_address and self.grid.contains(index)):
+    def find_stored(self, index: Index) -> tuple[int, int] | None:
+        if not (self._is_stored and self._by_address and self.grid.contains(index)):
             return None
-        return self._address(index), self._inside(index) * self._itemsize
+        return self._find_address(index), self._count_inside(index) * self._itemsize
 
     def count(self) -> int:
-        return math.prod(self.grid.counts) if self._stored else 0
+        return math.prod(self.grid.counts) if self._is_stored else 0
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        opened = self.file_of(info)
+        file = self.check_file(info)
         if not self._by_address:
-            self.child_into(index, out)
+            self.read_through_child_into(index, out)
             return
-        inside = self._inside(index) * self._itemsize
+        inside = self._count_inside(index) * self._itemsize
         if self.shown.normaliser is None:
-            opened.read_into(self._address(index), out[:inside])
+            file.read_into(self._find_address(index), out[:inside])
         else:
-            self.normalise(opened.read(self._address(index), inside), out[:inside])
+            self.normalise(file.read(self._find_address(index), inside), out[:inside])
         if inside < len(out):
             out[inside:] = self._padding * ((len(out) - inside) // len(self._padding))
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         if not self._by_address:
             return None
-        opened = self.file_of(info)
+        file = self.check_file(info)
         size = self.grid.elements(index) * self.array.metadata.dtype.itemsize
-        inside = self._inside(index) * self._itemsize
+        inside = self._count_inside(index) * self._itemsize
         start, stop = min(start, size), min(stop, size)
         item = self._itemsize if self.shown.normaliser is not None else 1
         first, last = start // item * item, min(inside, -(-stop // item) * item)
         data: bytes | bytearray | memoryview = b""
         if first < last:
-            data = opened.read(self._address(index) + first, last - first)
+            data = file.read(self._find_address(index) + first, last - first)
             if self.shown.normaliser is not None:
                 swapped = bytearray(len(data))
                 self.normalise(data, memoryview(swapped))
@@ -339,13 +339,13 @@ class SlabChunks(DatasetChunks):
         fill = self.array.metadata.fill
         return fill if isinstance(fill, bytes) else bytes(self.array.metadata.dtype.itemsize)
 
-    def _inside(self, index: Index) -> int:
+    def _count_inside(self, index: Index) -> int:
         """Return how many elements of a chunk lie in the array. They come first, because only one axis is cut unevenly."""
         edges = self.grid.chunk_shape(index)[: self.rank]
         shape = self.array.dataset.shape
         return math.prod(min(edge, extent - i * edge) for i, edge, extent in zip(index, edges, shape, strict=False))
 
-    def _address(self, index: Index) -> int:
+    def _find_address(self, index: Index) -> int:
         """Return the file address of a chunk's first element."""
         shape = self.array.dataset.shape
         edges = self.grid.chunk_shape(index)[: self.rank]

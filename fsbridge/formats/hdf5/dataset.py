@@ -15,11 +15,11 @@ from fsbridge.asking import before_waiting
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.hdf5 import pages
-from fsbridge.formats.hdf5.answers import Dataset, dataset
+from fsbridge.formats.hdf5.answers import Dataset, parse_dataset
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.filters import FilterPipeline
 from fsbridge.formats.hdf5.types import ShownType, show_type, spell, spell_fill
-from fsbridge.formats.hdf5.versions import DataVersion, lasting
+from fsbridge.formats.hdf5.versions import DataVersion, shows_later_changes
 from fsbridge.formats.lazy_metadata import ParsedAttributes, light
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import Array
@@ -45,18 +45,19 @@ class DatasetVersion(Array):
         self.file = file
         self.path = path
         self.stat = stat
-        self.lasts = file.data.is_remote or lasting(stat)
+        self.lasts = file.data.is_remote or shows_later_changes(stat)
         self.dataset = replace(description, attributes={})
         self.version = Version(stat.version, path, _versions(file.data.stats(description.sources)))
         parsed = file.shared.of(ParsedAttributes)
-        self.metadata = light(self._metadata(description, kind), len(repr(description.attributes)), self._described, parsed)
+        size = len(repr(description.attributes))
+        self.metadata = light(self._metadata(description, kind), size, self._read_metadata, parsed)
 
     @property
     def mtime_ns(self) -> int:
         return self.stat.mtime_ns
 
     @abstractmethod
-    def came(self) -> None:
+    def note_read(self) -> None:
         """Note that the dataset is being read."""
 
     def current(self) -> bool:
@@ -71,23 +72,23 @@ class DatasetVersion(Array):
         """Return the file of this version. Raises Stale if it changed."""
         if self.dataset.sources:
             before_waiting()
-        opened = self.file.version(self.version.file)
+        data_version = self.file.version(self.version.file)
         if self.dataset.sources and _versions(self.file.data.stats(self.dataset.sources)) != self.version.sources:
             self.file.forget_child()
             raise Stale(f"{self.place}: a file that holds its data changed")
-        self.stat = opened.stat  # it may have settled since
-        return opened
+        self.stat = data_version.stat  # it may have settled since
+        return data_version
 
     @property
     def place(self) -> str:
         """File and path for messages."""
         return f"{self.file.path}:/{'/'.join(self.path)}"
 
-    def _described(self) -> ArrayMetadata:
-        answer, stat = pages.description(self.file, self.path)
+    def _read_metadata(self) -> ArrayMetadata:
+        answer, stat = pages.read_description(self.file, self.path)
         if stat.version != self.version.file:
             raise Stale(f"{self.place}: changed")
-        description = dataset(answer)
+        description = parse_dataset(answer)
         return self._metadata(description, show_type(description.dtype, description.form, description.fill))
 
     def _metadata(self, description: Dataset, kind: ShownType) -> ArrayMetadata:

@@ -25,7 +25,7 @@ from fsbridge.children.supervisor import AVOIDED_SECONDS, Supervisor
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
 from fsbridge.formats.hdf5 import filters
-from fsbridge.formats.hdf5.versions import DataFile, DataVersion, lasting
+from fsbridge.formats.hdf5.versions import DataFile, DataVersion, shows_later_changes
 from fsbridge.formats.shared import Shared, SharedPart
 from fsbridge.store import Stat
 from fsbridge.threads import starting
@@ -78,7 +78,7 @@ class IdleTimer:
         self._since = Stopwatch()
         self._waiting = False
 
-    def used(self) -> None:
+    def note_use(self) -> None:
         """Note a use."""
         with self._lock:
             self._since.restart()
@@ -94,7 +94,7 @@ class IdleTimer:
         if left > 0:
             starting.later(left, self._look, "fsbridge-idle")
         elif not self._give_back():
-            self.used()
+            self.note_use()
 
 
 class _View(NamedTuple):
@@ -127,7 +127,7 @@ class HDF5File:
         self.path = data.name
         self.config = config
         self._lock = threading.Lock()
-        self._opened: DataVersion | None = None
+        self._data_version: DataVersion | None = None
         self._latest: Hashable = None
         self.supervisor = Supervisor(self.path, self._start, self.limits.avoided_seconds)
         self._view: _View | None = None
@@ -153,17 +153,17 @@ class HDF5File:
         asking.before_waiting()
         stat = self.data.look()
         with self._lock:
-            if self._opened is None or self._opened.stat.version != stat.version:
-                self._opened = self.data.open(stat)
+            if self._data_version is None or self._data_version.stat.version != stat.version:
+                self._data_version = self.data.open(stat)
             else:
-                self._opened.stat = self._opened.stat._replace(settled=stat.settled)
-            opened = self._opened
-            changed = self._latest != opened.stat.version
-            self._latest = opened.stat.version
+                self._data_version.stat = self._data_version.stat._replace(settled=stat.settled)
+            data_version = self._data_version
+            changed = self._latest != data_version.stat.version
+            self._latest = data_version.stat.version
         if changed:
             self.supervisor.forgive()
         self._pools.descriptors.use(self)
-        return opened
+        return data_version
 
     def version(self, version: Hashable) -> DataVersion:
         """Return the file if it still has that version. Raises Stale otherwise.
@@ -171,15 +171,15 @@ class HDF5File:
         For a thread that may not wait, not even for a lock: raises WouldWait unless that version is open and current.
         """
         if not asking.context.may_wait:
-            known = self._opened
+            known = self._data_version
             if known is None or known.stat.version != version or (stat := self.data.look()).version != version:
                 raise WouldWait
             known.stat = known.stat._replace(settled=stat.settled)
             return known
-        opened = self.current()
-        if opened.stat.version != version:
+        data_version = self.current()
+        if data_version.stat.version != version:
             raise Stale(f"{self.path}: changed")
-        return opened
+        return data_version
 
     def ask(
         self, question: dict[str, Any], *, version: Hashable = None, limit: int = 0, seconds: float | None = None
@@ -191,30 +191,30 @@ class HDF5File:
         asking.before_waiting()
         seconds = self.config.read_deadline if seconds is None else seconds
         for _ in range(3):  # while the file keeps changing
-            opened = self.current() if version is None else self.version(version)
+            data_version = self.current() if version is None else self.version(version)
             try:
-                answer, attachments = self._ask(opened, question, limit, seconds)
-                opened.check()
-                return answer, attachments, opened.stat
+                answer, attachments = self._ask(data_version, question, limit, seconds)
+                data_version.check()
+                return answer, attachments, data_version.stat
             except (Unreachable, TimedOut):
                 raise  # this says nothing about the file
             except FsbridgeError as error:
-                if not isinstance(error, Stale) and opened.unchanged and self._is_newest(opened):
+                if not isinstance(error, Stale) and data_version.unchanged and self._is_newest(data_version):
                     raise
                 self.supervisor.forgive()  # the change may be what ended the child
         raise Stale(f"{self.path}: changes faster than it can be read")
 
-    def _is_newest(self, opened: DataVersion) -> bool:
+    def _is_newest(self, data_version: DataVersion) -> bool:
         """Return False if the path now names another version of the file.
 
         An error then says nothing about this version: its child may have been ended to open the other one.
         """
         try:
-            return self.current() is opened
+            return self.current() is data_version
         except (NotFound, Stale):
             return True
 
-    def sibling(self, path: str) -> HDF5File:
+    def open_sibling(self, path: str) -> HDF5File:
         """Return another file that links of this one lead to: one object for each path, closed together."""
         other = self._family.get(path)
         if other is None:
@@ -235,7 +235,7 @@ class HDF5File:
             self._logged.add(text)
             log.warning("%s: %s", self.path, text)
 
-    def kept(self, kind: type[T], make: Callable[[], T]) -> T:
+    def keep(self, kind: type[T], make: Callable[[], T]) -> T:
         """Return another module's object for this file, made by `make`; the same object until `drop_kept`."""
         value = self._kept.get(kind) or self._kept.setdefault(kind, make())
         assert isinstance(value, kind)
@@ -261,70 +261,76 @@ class HDF5File:
     # ---- the child
 
     def _ask(
-        self, opened: DataVersion, question: dict[str, Any], limit: int, seconds: float
+        self, data_version: DataVersion, question: dict[str, Any], limit: int, seconds: float
     ) -> tuple[dict[str, Any], list[bytearray]]:
         failure, view = self._failure, self._view
-        if failure is not None and failure.version == opened.stat.version and not failure.rest.passed:
+        if failure is not None and failure.version == data_version.stat.version and not failure.rest.passed:
             raise failure.error.anew()
-        if view is not None and view.identity != opened.identity:
+        if view is not None and view.identity != data_version.identity:
             self.supervisor.close()  # its confinement names the previous file
         self._pools.children.use(self)
-        if opened.supply is not None:  # it holds blocks of a remote file
-            self._rest.used()
+        if data_version.supply is not None:  # it holds blocks of a remote file
+            self._rest.note_use()
         if question["op"] in BRIEF:
             question = {**question, "computing": self.limits.computing_seconds}
-        question = {**question, "version": _number_of(opened)}
+        question = {**question, "version": _number_of(data_version)}
         subject = f"{question['op']} {'/'.join(question.get('path', []))} {question.get('what', '')}".rstrip()
         part = f" at {question['start']}" if question["op"] == "read" else ""  # a chunk
         return self.supervisor.ask(
-            question, subject, limit, seconds, lambda child: self._show(child, opened, seconds), opened.supply, part
+            question,
+            subject,
+            limit,
+            seconds,
+            lambda child: self._show(child, data_version, seconds),
+            data_version.supply,
+            part,
         )
 
-    def _show(self, child: ChildProcess, opened: DataVersion, seconds: float) -> None:
+    def _show(self, child: ChildProcess, data_version: DataVersion, seconds: float) -> None:
         """Let the child open this version of the file, unless it has it open.
 
         A version that cannot be opened is not retried soon.
         """
         view = self._view
-        if view is not None and view.child is child and view.version == opened.stat.version and view.lasts:
+        if view is not None and view.child is child and view.version == data_version.stat.version and view.lasts:
             return
-        lasts = opened.supply is not None or lasting(opened.stat)
+        lasts = data_version.supply is not None or shows_later_changes(data_version.stat)
         question = {
             "op": "open",
             "computing": self.limits.computing_seconds,
             "path": self.path,
-            "version": _number_of(opened),
+            "version": _number_of(data_version),
             "allowed": [os.path.realpath(folder) for folder in self.config.allow_external],
-            **opened.opening,
+            **data_version.opening,
         }
         try:
-            child.ask(question, 0, seconds, supply=opened.supply)
+            child.ask(question, 0, seconds, supply=data_version.supply)
         except ChildDied as error:
-            if self._died_opening != opened.stat.version:
-                self._died_opening = opened.stat.version
+            if self._died_opening != data_version.stat.version:
+                self._died_opening = data_version.stat.version
                 raise
             # Perhaps the file is not the cause.
-            raise self._fail(opened, f"open: {error}", self.limits.avoided_seconds) from None
+            raise self._fail(data_version, f"open: {error}", self.limits.avoided_seconds) from None
         except CorruptData as error:
-            if opened.unchanged:
-                raise self._fail(opened, str(error)) from None
+            if data_version.unchanged:
+                raise self._fail(data_version, str(error)) from None
             raise
         except FsbridgeError:
             child.close()  # it may only be allowed to open the file that was there when it started
             raise
         self._died_opening = None
-        self._view = _View(child, opened.identity, opened.stat.version, lasts)
+        self._view = _View(child, data_version.identity, data_version.stat.version, lasts)
 
-    def _fail(self, opened: DataVersion, reason: str, seconds: float = math.inf) -> CorruptData:
+    def _fail(self, data_version: DataVersion, reason: str, seconds: float = math.inf) -> CorruptData:
         failure = CorruptData(f"{self.path}: {reason}")
-        self._failure = _Failure(opened.stat.version, failure.anew(), Deadline(seconds))
+        self._failure = _Failure(data_version.stat.version, failure.anew(), Deadline(seconds))
         return failure
 
     def _start(self) -> ChildProcess:
         folders = [folder for folder in self.config.allow_external if os.path.isdir(folder)]
         named = self.config.hdf5_plugins
-        readable = [*self.data.readable, *folders, *filters.readable(named)]
-        child = self._pools.start(filters.program(named), readable, ADDRESS_SPACE_BYTES + 2 * self.config.max_chunk)
+        readable = [*self.data.readable, *folders, *filters.find_readable(named)]
+        child = self._pools.start(filters.make_program(named), readable, ADDRESS_SPACE_BYTES + 2 * self.config.max_chunk)
         if not child.confined:
             self._pools.say_once("this kernel has no Landlock: HDF5 processes are not confined to their files")
         return child
@@ -335,16 +341,16 @@ class HDF5File:
 
     def _rest_descriptor(self) -> bool:
         with self._lock:
-            self._opened = None
+            self._data_version = None
         return True
 
 
-def _number_of(opened: DataVersion) -> int:
+def _number_of(data_version: DataVersion) -> int:
     """Return a number that identifies a version in questions to a child.
 
     The child may have been given another version since it opened this one.
     """
-    return hash(opened.stat.version)
+    return hash(data_version.stat.version)
 
 
 class _Recent:

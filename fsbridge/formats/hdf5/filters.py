@@ -64,21 +64,21 @@ LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc
 
 
 @functools.cache
-def installed() -> tuple[str, ...]:
+def find_plugins() -> tuple[str, ...]:
     """Return the folder of the `hdf5plugin` package if it is installed beside fsbridge. Nothing of it is imported."""
     spec = util.find_spec(table.HDF5PLUGIN.name)
     folders = [] if spec is None else spec.submodule_search_locations or []
     return tuple(path for path in (os.path.join(folder, "plugins") for folder in folders) if os.path.isdir(path))
 
 
-def program(named: Sequence[str]) -> Program:
+def make_program(named: Sequence[str]) -> Program:
     """Return the child's program, which finds plug-ins in the folders `named` and in the installed package."""
-    folders = (*map(os.path.realpath, named), *installed())
+    folders = (*map(os.path.realpath, named), *find_plugins())
     setting = ("HDF5_PLUGIN_PATH", os.pathsep.join(folders)) if folders else ("HDF5_PLUGIN_PRELOAD", NO_PLUGINS)
     return Program(WORKER, (setting, ("HDF5_USE_FILE_LOCKING", "FALSE")), without="HDF5_")
 
 
-def readable(named: Sequence[str]) -> list[str]:
+def find_readable(named: Sequence[str]) -> list[str]:
     """Return what the child must read besides data to load plug-ins."""
-    folders = (*map(os.path.realpath, named), *installed())
+    folders = (*map(os.path.realpath, named), *find_plugins())
     return [path for path in (*folders, *LIBRARIES) if os.path.exists(path)] if folders else []

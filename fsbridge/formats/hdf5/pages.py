@@ -31,7 +31,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class GroupPage:
     """Some members of a group in the order of the file. The first page has the group's attributes and address, too.
 
     `descriptions`: the child's answer for a member by name, as JSON. `following`: number of the next page's first member,
@@ -56,21 +56,21 @@ class PageKey(NamedTuple):
     start: int
 
 
-class Pages(SharedPart):
+class KeptPages(SharedPart):
     """The pages that are kept, for all files of the mount."""
 
     def __init__(self) -> None:
-        self.kept: LRU[PageKey, Page] = LRU(PAGES_BYTES)
+        self.kept: LRU[PageKey, GroupPage] = LRU(PAGES_BYTES)
         self.latest: LRU[PageKey, int] = LRU(LATEST_GROUPS)
         """For each group the start of the page that was used last. The next wanted member is probably in the same page."""
 
 
-def page(file: HDF5File, path: Path, start: int) -> Page:
+def read_page(file: HDF5File, path: Path, start: int) -> GroupPage:
     """Return the members of the group at `path` from number `start`, as the file is now. Raises what `HDF5File.ask` does.
 
     If a member ends the child, the group is listed by names alone.
     """
-    kept = file.shared.of(Pages).kept
+    kept = file.shared.of(KeptPages).kept
     kept_page = kept.get(PageKey(file, file.current().stat.version, path, start))
     if kept_page is not None:
         return kept_page
@@ -79,17 +79,17 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
         # The child sends at most half of these bytes of descriptions, and one description more.
         answer, attachments, stat = file.ask(question, limit=4 << 20)
     except ChildDied:
-        return _names(file, path, start)
-    members, following = answers.members(answer)
-    texts = answers.descriptions(answer, attachments)
+        return _read_names(file, path, start)
+    members, following = answers.parse_members(answer)
+    texts = answers.parse_descriptions(answer, attachments)
     # A member takes 300 bytes beside its description.
-    new = Page(
+    new = GroupPage(
         stat=stat,
         members={member.name: member for member in members},
         descriptions={member.name: text for member, text in zip(members, texts, strict=True) if text},
-        following=answers.later(file.path, path, start, following),
-        address=answers.address(answer.get("address")),
-        attributes=answers.attributes(answer) if start == 0 else None,
+        following=answers.check_next(file.path, path, start, following),
+        address=answers.parse_address(answer.get("address")),
+        attributes=answers.parse_attributes(answer) if start == 0 else None,
         nbytes=len(attachments[0]) + 300 * len(members) + len(repr(answer.get("attributes"))),
     )
     if stat.settled:
@@ -97,10 +97,10 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
     return new
 
 
-def described(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | None:
+def find_description(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | None:
     """Return the last listing's description of a member, as JSON, if the file is unchanged."""
     version = file.current().stat.version
-    group, pages = PageKey(file, version, path, 0), file.shared.of(Pages)
+    group, pages = PageKey(file, version, path, 0), file.shared.of(KeptPages)
     for begin in dict.fromkeys((pages.latest.get(group) or 0, 0)):
         start: int | None = begin
         while start is not None and (kept_page := pages.kept.get(group._replace(start=start))) is not None:
@@ -112,35 +112,34 @@ def described(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | Non
     return None
 
 
-def _names(file: HDF5File, path: Path, start: int) -> Page:
+def _read_names(file: HDF5File, path: Path, start: int) -> GroupPage:
     """Return a page without descriptions, for which no member is opened. It is not kept."""
     answer, _, stat = file.ask({"op": "names", "path": list(path), "start": start})
-    members, following = answers.members(answer)
+    members, following = answers.parse_members(answer)
     listed = {member.name: member for member in members}
-    return Page(
-        stat, listed, {}, answers.later(file.path, path, start, following), answers.address(answer.get("address")), None, 0
-    )
+    following = answers.check_next(file.path, path, start, following)
+    return GroupPage(stat, listed, {}, following, answers.parse_address(answer.get("address")), None, 0)
 
 
-def attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:
+def read_attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:
     """Return the attributes of the group at `path`."""
     if file.current().stat.settled:  # otherwise the page would not be kept
-        values = page(file, path, 0).attributes
+        values = read_page(file, path, 0).attributes
         if values is not None:
             return values
     try:
-        return answers.attributes(file.ask({"op": "attributes", "path": list(path)})[0])
+        return answers.parse_attributes(file.ask({"op": "attributes", "path": list(path)})[0])
     except ChildDied:
-        return _one_by_one(file, path)
+        return _read_one_by_one(file, path)
 
 
-def description(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
+def read_description(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
     """Return the last listing's description of the member at `path`, or ask for it."""
-    member = described(file, path[:-1], path[-1])
-    return node(file, path) if member is None else (json.loads(member[0]), member[1])
+    member = find_description(file, path[:-1], path[-1])
+    return read_node(file, path) if member is None else (json.loads(member[0]), member[1])
 
 
-def node(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
+def read_node(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
     """Ask what is at `path`. If its attributes end the child, each of them is asked for by itself."""
     question = {"op": "node", "path": list(path)}
     try:
@@ -150,13 +149,13 @@ def node(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
             answer, _, stat = file.ask(question | {"op": "node", "bare": True, "what": "without attributes"})
         except ChildDied:
             raise error from None
-        answer = {**answer, "attributes": _one_by_one(file, path)}
+        answer = {**answer, "attributes": _read_one_by_one(file, path)}
     return answer, stat
 
 
-def _one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
+def _read_one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
     """Return the attributes of an object, each asked for by itself."""
-    names = answers.texts(file.ask({"op": "attribute_names", "path": list(path)})[0], "names")
+    names = answers.parse_texts(file.ask({"op": "attribute_names", "path": list(path)})[0], "names")
     values: dict[str, JSON] = {}
     for number, name in enumerate(names):
         question = {"op": "attribute", "path": list(path), "number": number, "what": str(number)}
@@ -167,18 +166,18 @@ def _one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
     return values
 
 
-def address(file: HDF5File, path: Path) -> int:
+def read_address(file: HDF5File, path: Path) -> int:
     """Return the address of the group at `path` in the file."""
-    first_page = file.shared.of(Pages).kept.get(PageKey(file, file.current().stat.version, path, 0))
+    first_page = file.shared.of(KeptPages).kept.get(PageKey(file, file.current().stat.version, path, 0))
     if first_page is not None and first_page.address is not None:
         return first_page.address
     # No group has this many members, so only the group itself is asked for.
     answer, _, _ = file.ask({"op": "names", "path": list(path), "start": 1 << 62})
-    return answers.address(answer.get("address"))
+    return answers.parse_address(answer.get("address"))
 
 
 def forget(files: Collection[HDF5File], shared: Shared) -> None:
     """Drop what is kept for files that are closed."""
-    pages = shared.of(Pages)
+    pages = shared.of(KeptPages)
     pages.kept.drop_where(lambda key: key.file in files)
     pages.latest.drop_where(lambda key: key.file in files)

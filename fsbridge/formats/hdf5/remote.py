@@ -71,7 +71,7 @@ class RemoteFile:
             raise CorruptData(f"{self.name}: the HDF5 process names files that it may not read")
         return each(lambda name: _stat_of(self.other(name, self.folders)), names, AT_ONCE)
 
-    def named(self, name: str) -> RemoteFile:
+    def open_named(self, name: str) -> RemoteFile:
         """Return the file that a dataset of this one calls `name`. Raises AccessDenied outside the allowed folders."""
         place = self.sibling_path(name)
         if not self.is_within(place, self.folders):
@@ -112,7 +112,7 @@ class RemoteVersion:
         self._gone = False
         self._others = _Others()
         self._blocks = Blocks(
-            (file.name, stat.version), stat.size, self._fetch_blocks, self._kept, file.memory, file.store.read_ahead
+            (file.name, stat.version), stat.size, self._fetch_blocks, self._find_kept, file.memory, file.store.read_ahead
         )
         self._blocks.begin()
 
@@ -134,13 +134,13 @@ class RemoteVersion:
     def read(self, address: int, size: int) -> bytes:
         if address + size > self._size:
             raise CorruptData(f"bytes {address} to {address + size} are not in a file of {self._size}: is it truncated?")
-        return self._blocks.part(address, size) if size else b""
+        return self._blocks.read_part(address, size) if size else b""
 
     def read_into(self, address: int, out: memoryview) -> None:
         out[:] = self.read(address, len(out))
 
     def fetch(self, address: int, size: int) -> None:
-        for around in self._blocks.ahead(address, size) if address + size <= self._size else ():
+        for around in self._blocks.plan_ahead(address, size) if address + size <= self._size else ():
             self._file.store.fetch(self._file.key, (address, size), around)
 
     # ---- requests
@@ -170,7 +170,7 @@ class RemoteVersion:
         whole = start % self._block == 0 and (length % self._block == 0 or start + length == self._size)
         return self._fetch(start, length, self._block if whole and start else 0)
 
-    def _kept(self, start: int, length: int) -> bytes | None:
+    def _find_kept(self, start: int, length: int) -> bytes | None:
         kept_bytes = self._file.store.kept(self._file.key, start, length)
         return kept_bytes[0] if kept_bytes is not None and kept_bytes[1].version == self._version else None
 
@@ -181,21 +181,21 @@ class RemoteVersion:
         wanted = question["want"]
         if isinstance(wanted, dict) and "files" in wanted:
             try:
-                files = [self._file.named(name) for name in _names(wanted["files"])]
+                files = [self._file.open_named(name) for name in _check_names(wanted["files"])]
             except AccessDenied as error:
                 return {"denied": str(error)}, []
             return {"files": self._others.look(files), "block": self._block}, []
         if isinstance(wanted, dict) and "of" in wanted:
             return self._others.find_version(wanted.pop("of")).supply({"want": wanted}, deadline)
         if isinstance(wanted, dict) and "data" in wanted:
-            numbers = _numbers(wanted["data"], self._size + 1, 2)
+            numbers = _check_numbers(wanted["data"], self._size + 1, 2)
             start, length = numbers[0], numbers[-1]
             # Most bytes of data in one question.
             if len(numbers) != 2 or not 0 < length <= min(16 << 20, self._size - start):
                 raise CorruptData("the HDF5 process asks for bytes beyond the end of the file, or for too many")
-            return {}, _together(self._fetch, start, length, deadline)
+            return {}, _fetch_together(self._fetch, start, length, deadline)
         # At most 256 blocks in one question.
-        numbers = _numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, 256)
+        numbers = _check_numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, 256)
         blocks, requests = self._blocks.get(numbers, deadline)
         return {"blocks": [number for number, _ in blocks], "requests": requests}, [b"".join(data for _, data in blocks)]
 
@@ -232,7 +232,7 @@ class _Others:
         return version[1]
 
 
-def _names(names: Any) -> list[str]:
+def _check_names(names: Any) -> list[str]:
     """Return names of files that a child sent, checked."""
     if not isinstance(names, list) or len(names) > MOST_FILES:
         raise CorruptData(f"the HDF5 process sent no list of at most {MOST_FILES} file names")
@@ -242,7 +242,7 @@ def _names(names: Any) -> list[str]:
     return names
 
 
-def _numbers(numbers: Any, end: int, most: int) -> list[int]:
+def _check_numbers(numbers: Any, end: int, most: int) -> list[int]:
     """Return 1 to `most` numbers below `end` that a child sent, checked, because the child parses hostile files."""
     if not isinstance(numbers, list) or not 0 < len(numbers) <= most:
         raise CorruptData(f"the HDF5 process sent no list of 1 to {most} numbers")
@@ -251,7 +251,7 @@ def _numbers(numbers: Any, end: int, most: int) -> list[int]:
     return numbers
 
 
-def _together(fetch: Callable[[int, int], bytes], start: int, length: int, deadline: Deadline) -> list[bytes]:
+def _fetch_together(fetch: Callable[[int, int], bytes], start: int, length: int, deadline: Deadline) -> list[bytes]:
     """Return a range of bytes, read by several requests at a time."""
     spans = [(at, min(PART_BYTES, start + length - at)) for at in range(start, start + length, PART_BYTES)]
     return each(lambda span: fetch(*span), spans, AT_ONCE, deadline)

@@ -117,7 +117,7 @@ class HDF5Group(Group):
         return self.file.current().stat.mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
-        return pages.attributes(self.file, self.path)
+        return pages.read_attributes(self.file, self.path)
 
     def whole_file(self) -> WholeFile | None:
         return None if self.path else whole_file(self.file)
@@ -126,8 +126,8 @@ class HDF5Group(Group):
         """Yield members by name, except those without data and links that no path in the mount can express."""
         start: int | None = 0
         while start is not None:
-            page = pages.page(self.file, self.path, start)
-            lineage = self._lineage(page.address)
+            page = pages.read_page(self.file, self.path, start)
+            lineage = self._find_lineage(page.address)
             for member in page.members.values():
                 child = self._list_member(member, page.stat, lineage)
                 if child is not None:
@@ -136,12 +136,12 @@ class HDF5Group(Group):
 
     def skipped(self) -> Iterator[str]:
         """Describe links that no path in the mount can express, and unreadable attributes."""
-        yield from answers.unreadable(self.attributes())
+        yield from answers.describe_unreadable(self.attributes())
         start: int | None = 0
         while start is not None:
-            page = pages.page(self.file, self.path, start)
+            page = pages.read_page(self.file, self.path, start)
             for member in page.members.values():
-                if member.kind == "soft" and self._soft_link(member.name, str(member.target)) is None:
+                if member.kind == "soft" and self._make_soft_link(member.name, str(member.target)) is None:
                     yield f"{self._place_of(member.name)}: a link to {member.target}, which no path in the mount can express"
                 elif member.kind == "user-defined":
                     yield f"{self._place_of(member.name)}: a user-defined link, which is not followed"
@@ -149,12 +149,12 @@ class HDF5Group(Group):
 
     def child(self, name: str) -> HDF5Group | HDF5Array | Link:
         try:
-            answer, stat = pages.description(self.file, (*self.path, name))
+            answer, stat = pages.read_description(self.file, (*self.path, name))
         except (AccessDenied, Unsupported) as error:
             raise error.at(self._place_of(name)) from None
         if (problem := error_of(answer)) is not None:
             raise problem.at(self._place_of(name))
-        return self._node(name, answer, stat)
+        return self._make_node(name, answer, stat)
 
     @property
     def place(self) -> str:
@@ -164,11 +164,11 @@ class HDF5Group(Group):
     def _place_of(self, name: str) -> str:
         return f"{self.file.path}:/{'/'.join((*self.path, name))}"
 
-    def _node(self, name: str, answer: Mapping[str, Any], stat: Stat) -> HDF5Group | HDF5Array | Link:
+    def _make_node(self, name: str, answer: Mapping[str, Any], stat: Stat) -> HDF5Group | HDF5Array | Link:
         kind, path = answer.get("kind"), (*self.path, name)
         if kind == "group":
-            lineage = self._lineage()
-            up = _up(lineage, Ancestor(self.file.path, answers.address(answer.get("address"))))
+            lineage = self._find_lineage()
+            up = _find_way_up(lineage, Ancestor(self.file.path, answers.parse_address(answer.get("address"))))
             alone = all(ancestor.file == self.file.path for ancestor in lineage)
             seen = stat.version if alone else None
             return Link(up) if up is not None else HDF5Group(self.file, path, self._above, lineage, seen)
@@ -178,25 +178,25 @@ class HDF5Group(Group):
             except (CorruptData, Unsupported) as error:
                 raise error.at(self._place_of(name)) from None
         if kind == "soft":
-            link = self._soft_link(name, str(answers.link_target("soft", answer.get("target"))))
+            link = self._make_soft_link(name, str(answers.parse_link_target("soft", answer.get("target"))))
             if link is not None:
                 return link
         if kind == "external":
-            return self._external(name, answers.link_target("external", answer.get("target")))
+            return self._open_external(name, answers.parse_link_target("external", answer.get("target")))
         raise NotFound(f"{self.place}: {name!r} is no group, dataset or link to one in this file")
 
     # ---- links
 
-    def _lineage(self, address: int | None = None) -> tuple[Ancestor, ...]:
+    def _find_lineage(self, address: int | None = None) -> tuple[Ancestor, ...]:
         """Return the groups above a member: the ancestors of this group and itself, at `address` of its file."""
         if address is None:
-            address = pages.address(self.file, self.path)
+            address = pages.read_address(self.file, self.path)
         return (*self._ancestors, Ancestor(self.file.path, address))
 
     def _list_member(self, member: HDF5Member, stat: Stat, lineage: tuple[Ancestor, ...]) -> Child | None:
         mtime_ns = stat.mtime_ns
         if member.kind == "soft":
-            link = self._soft_link(member.name, str(member.target))
+            link = self._make_soft_link(member.name, str(member.target))
             return None if link is None else Child(member.name, mtime_ns, link.target)
         if member.kind == "external":
             return self._list_external(member, mtime_ns, lineage)
@@ -204,7 +204,7 @@ class HDF5Group(Group):
             self.file.remark(f"{'/'.join((*self.path, member.name))}: user-defined link is not followed")
         if member.address is None or member.kind in HIDDEN:
             return None
-        up = _up(lineage, Ancestor(self.file.path, member.address))
+        up = _find_way_up(lineage, Ancestor(self.file.path, member.address))
         return Child(member.name, mtime_ns, up)
 
     def _list_external(self, member: HDF5Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child:
@@ -215,15 +215,15 @@ class HDF5Group(Group):
         node = None
         if self._external_path(member.target) in {ancestor.file for ancestor in lineage}:
             with suppress(FsbridgeError):
-                node = self._external(member.name, member.target)
+                node = self._open_external(member.name, member.target)
         return Child(member.name, mtime_ns, node.target if isinstance(node, Link) else None)
 
-    def _soft_link(self, name: str, target: str) -> Link | None:
+    def _make_soft_link(self, name: str, target: str) -> Link | None:
         """Return the target relative to this group, or None if no path in the mount can express it.
 
         HDF5 has no parent directory: a component `..` is an ordinary name, which a symbolic link cannot express.
         """
-        parts = _parts(target)
+        parts = _split(target)
         if ".." in parts:
             self.file.remark(f"{'/'.join((*self.path, name))}: soft link to a name '..' is left out")
             return None
@@ -235,18 +235,18 @@ class HDF5Group(Group):
             return None
         return Link("/".join([".."] * (len(self.path) - above) + parts[above:]) or ".")
 
-    def _external(self, name: str, target: Any) -> HDF5Group | HDF5Array | Link:
+    def _open_external(self, name: str, target: Any) -> HDF5Group | HDF5Array | Link:
         """Return what an external link leads to, if its file is in an allowed folder.
 
         Raises CorruptData if nothing is there.
         """
-        lineage = self._lineage()
+        lineage = self._find_lineage()
         try:
-            file, path = self._followed(target)
+            file, path = self._follow(target)
             if path:
-                node = HDF5Group(file, path[:-1], len(path), lineage)._node_at(path[-1])
+                node = HDF5Group(file, path[:-1], len(path), lineage)._open_node(path[-1])
             else:
-                up = _up(lineage, Ancestor(file.path, pages.address(file, ())))
+                up = _find_way_up(lineage, Ancestor(file.path, pages.read_address(file, ())))
                 node = HDF5Group(file, (), 0, lineage) if up is None else Link(up)
         except NotFound as error:
             raise CorruptData(f"{self._place_of(name)}: an external link to something that is not there: {error}") from None
@@ -256,18 +256,18 @@ class HDF5Group(Group):
             raise TooDeep(f"{self._place_of(name)}: external links lead back to an ancestor")  # it was not listed as a link
         return node
 
-    def _node_at(self, name: str) -> HDF5Group | HDF5Array | Link:
+    def _open_node(self, name: str) -> HDF5Group | HDF5Array | Link:
         """Return the member `name` of a group that is not in the mount itself. The member has the group's ancestors."""
-        answer, stat = pages.node(self.file, (*self.path, name))
+        answer, stat = pages.read_node(self.file, (*self.path, name))
         if answer.get("kind") != "group":
-            return self._node(name, answer, stat)
-        up = _up(self._ancestors, Ancestor(self.file.path, answers.address(answer.get("address"))))
+            return self._make_node(name, answer, stat)
+        up = _find_way_up(self._ancestors, Ancestor(self.file.path, answers.parse_address(answer.get("address"))))
         group = HDF5Group(self.file, (*self.path, name), self._above, self._ancestors)
         return group if up is None else Link(up)
 
-    def _followed(self, target: tuple[str, str]) -> tuple[HDF5File, tuple[str, ...]]:
+    def _follow(self, target: tuple[str, str]) -> tuple[HDF5File, tuple[str, ...]]:
         """Follow an external link over further links to a file and a path of hard links. Raises TooDeep for a circle."""
-        file, parts = self._allowed_file(target), _parts(target[1])
+        file, parts = self._open_allowed(target), _split(target[1])
         done: tuple[str, ...] = ()
         links = MAX_LINKS
         while parts:
@@ -280,13 +280,13 @@ class HDF5Group(Group):
             links -= 1
             if links < 0:
                 raise TooDeep(f"more than {MAX_LINKS} links one after the other")
-            further: Any = answers.link_target(kind, answer.get("target"))
+            further: Any = answers.parse_link_target(kind, answer.get("target"))
             if kind == "external":
-                file, done = HDF5Group(file, done)._allowed_file(further), ()
-                parts = _parts(further[1]) + parts
+                file, done = HDF5Group(file, done)._open_allowed(further), ()
+                parts = _split(further[1]) + parts
             else:
                 done = () if further.startswith("/") else done
-                parts = _parts(further) + parts
+                parts = _split(further) + parts
         return file, done
 
     def _external_path(self, target: Any) -> str:
@@ -295,18 +295,18 @@ class HDF5Group(Group):
     def _is_allowed(self, target: Any) -> bool:
         return self.file.data.is_within(self._external_path(target), self.file.config.allow_external)
 
-    def _allowed_file(self, target: Any) -> HDF5File:
+    def _open_allowed(self, target: Any) -> HDF5File:
         path = self._external_path(target)
         if not self._is_allowed(target):
             raise AccessDenied(f"leads to {path}: {self.file.data.permission(path)}")
-        return self.file.sibling(path)
+        return self.file.open_sibling(path)
 
 
-def _parts(path: str) -> list[str]:
+def _split(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-def _up(lineage: Sequence[Ancestor], ancestor: Ancestor) -> str | None:
+def _find_way_up(lineage: Sequence[Ancestor], ancestor: Ancestor) -> str | None:
     """Return the relative path from the last group of `lineage` to the group `ancestor` in it; None if it is not in it."""
     if ancestor.address is None or ancestor not in lineage:
         return None

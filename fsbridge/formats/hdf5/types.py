@@ -76,10 +76,10 @@ def _show_type(described: Described, form: str, fill: bytes | None) -> ShownType
         while described["class"] == "array":
             dims += tuple(described["dims"])
             described = described["base"]
-        if not _possible(dims):
+        if not _is_possible(dims):
             raise CorruptData(f"impossible array type {list(dims)}")
         element = numpy_type(described)
-        small = _small(described)
+        small = _find_small(described)
         if small is not None:
             order = described.get("order", described.get("base", {}).get("order")) if element.itemsize > 1 else None
             return ShownType(DataType(small, element.itemsize, order, native, element), dims, None, {})
@@ -88,15 +88,15 @@ def _show_type(described: Described, form: str, fill: bytes | None) -> ShownType
         return ShownType(dtypes.data_type(element, native, True), dims, dtypes.normaliser(element, True), attributes)
     if form == "sequences":
         element = numpy_type(described["base"])
-        return ShownType(_named(dtypes.BYTES, native), (), None, {"_VLEN": dtypes.spell(element)})
+        return ShownType(_with_native_name(dtypes.BYTES, native), (), None, {"_VLEN": dtypes.spell(element)})
     if form == "bytes":
-        return ShownType(_named(dtypes.BYTES, native), (), None, {})
+        return ShownType(_with_native_name(dtypes.BYTES, native), (), None, {})
     if described["class"] == "reference":
-        return ShownType(_named(dtypes.STRING, native), (), None, {"_DTYPE": f"{described['kind']}_reference"})
-    return ShownType(_named(dtypes.STRING, native), (), None, {"_JSON": native} if form == "json" else {})
+        return ShownType(_with_native_name(dtypes.STRING, native), (), None, {"_DTYPE": f"{described['kind']}_reference"})
+    return ShownType(_with_native_name(dtypes.STRING, native), (), None, {"_JSON": native} if form == "json" else {})
 
 
-def _small(described: Described) -> str | None:
+def _find_small(described: Described) -> str | None:
     """Return Zarr v3's name of floats that numpy lacks, None for any other type."""
     if described["class"] == "float" and "small" in described:
         name = described["small"]
@@ -153,10 +153,10 @@ def _numpy_type(described: Described, name: str, size: int) -> np.dtype[Any] | N
         match = _NUMPY_TIME.fullmatch(described["tag"])
         return np.dtype(match[1]) if match else None
     if name == "compound":
-        return _compound(described["fields"], size)
+        return _make_compound(described["fields"], size)
     if name == "array":
         dims, base = tuple(described["dims"]), numpy_type(described["base"])
-        if not _possible(dims) or math.prod(dims) * base.itemsize != size:
+        if not _is_possible(dims) or math.prod(dims) * base.itemsize != size:
             raise CorruptData(f"impossible array type {list(dims)} of {size} bytes")
         return np.dtype((base, dims))
     return None
@@ -167,11 +167,11 @@ def _all_equal(fill: bytes, dtype: np.dtype[Any]) -> bool:
     return fill == fill[: dtype.base.itemsize] * math.prod(dtype.shape)
 
 
-def _possible(dims: tuple[Any, ...]) -> bool:
+def _is_possible(dims: tuple[Any, ...]) -> bool:
     return len(dims) <= MAX_RANK and all(type(extent) is int and extent >= 1 for extent in dims)
 
 
-def _compound(fields: list[Any], size: int) -> np.dtype[Any] | None:
+def _make_compound(fields: list[Any], size: int) -> np.dtype[Any] | None:
     """Return fields in the order of their offsets, with gaps between them as raw bytes."""
     elements: list[tuple[str, np.dtype[Any]]] = []
     taken = {_clean(name) for name, _, _ in fields}
@@ -205,7 +205,7 @@ def _clean(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _named(dtype: DataType, native: str) -> DataType:
+def _with_native_name(dtype: DataType, native: str) -> DataType:
     return DataType(dtype.name, dtype.itemsize, dtype.endian, native, dtype.numpy, dtype.serializer)
 
 

@@ -135,7 +135,7 @@ class LocalDataFile:
             if not self._near or self._check is not None:
                 raise WouldWait
             return stat_of(descriptors.look_cached(self.name))
-        return translated(self.name, partial(_look, self.name, self._check))
+        return translate_errors(self.name, partial(_look, self.name, self._check))
 
     def open(self, seen: Stat) -> FileVersion:
         version = FileVersion(self.name, self._open_path)
@@ -172,7 +172,7 @@ class FileVersion:
     def __init__(self, path: str, open_path: OpenPath = os.open) -> None:
         self.name = path
         self.fd = -1
-        self.fd = translated(path, lambda: open_path(path, OPEN))
+        self.fd = translate_errors(path, lambda: open_path(path, OPEN))
         status = os.fstat(self.fd)
         if not S_ISREG(status.st_mode):
             raise IsADirectory(f"{path}: not a file")
@@ -205,14 +205,14 @@ class FileVersion:
 
         Raises CorruptData beyond the end, Stale if it changed.
         """
-        self._inside(address, size)
+        self._check_inside(address, size)
         data = np.empty(size, np.uint8).data
         self.read_into(address, data)
         return data
 
     def read_into(self, address: int, out: memoryview) -> None:
         """Read as `read` does, into `out`."""
-        self._inside(address, len(out))
+        self._check_inside(address, len(out))
         if not asking.context.may_wait:
             out[:] = descriptors.read_cached(self.fd, address, len(out))
             out = out[:0]
@@ -231,12 +231,12 @@ class FileVersion:
     def fetch(self, address: int, size: int) -> None:
         """Do nothing, because the file itself is local."""
 
-    def _inside(self, address: int, size: int) -> None:
+    def _check_inside(self, address: int, size: int) -> None:
         if address + size > self.stat.size:
             raise CorruptData(f"bytes {address} to {address + size} are not in a file of {self.stat.size}: is it truncated?")
 
 
-def lasting(stat: Stat) -> bool:
+def shows_later_changes(stat: Stat) -> bool:
     """Tell whether a later change will show in the stat.
 
     On a file system with whole seconds, a change within the same second does not show. Finer clocks tick every few
@@ -253,12 +253,12 @@ def _look(path: str, check: Callable[[str], None] | None) -> Stat:
 
 def _stat_or_none(path: str, check: Callable[[str], None] | None) -> Stat | None:
     try:
-        return translated(path, partial(_look, path, check))
+        return translate_errors(path, partial(_look, path, check))
     except NotFound:
         return None
 
 
-def translated(path: str, call: Callable[[], Result]) -> Result:
+def translate_errors(path: str, call: Callable[[], Result]) -> Result:
     """Return `call()`, and translate an OSError that says something about the file into an error of fsbridge.
 
     Any other OSError means that the file cannot be read now. It is raised as it is: if it became CorruptData, a copy made

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.formats.hdf5.versions import DataVersion, lasting
+from fsbridge.formats.hdf5.versions import DataVersion, shows_later_changes
 from fsbridge.store import Stat
 
 log = logging.getLogger(__name__)
@@ -78,18 +78,18 @@ def whole_file(file: HDF5File) -> WholeFile | None:
     None if HDF5 alone cannot read all that is in it, and if that is not known: the file is damaged, or too large to tell in
     time. Raises what may pass in a moment, and AccessDenied.
     """
-    stat, knowledge = file.current().stat, file.kept(_Knowledge, _Knowledge)
+    stat, knowledge = file.current().stat, file.keep(_Knowledge, _Knowledge)
     known, seconds = knowledge.last, file.config.metadata_deadline
     if known is None or known.version != stat.version:
         question = {"op": "alone", "most_seconds": LOOKING * seconds}
         try:
             answer, _, stat = file.ask(question, seconds=ASKING * seconds)
-            known = _Known(stat.version, answers.optional_text(answer, "needs"))
+            known = _Known(stat.version, answers.parse_optional_text(answer, "needs"))
         except (CorruptData, Unsupported, TooLarge) as error:
             log.info("%s is shown as an HDF5 file made anew: %s", file.path, error)
             return None
         if known.needs is not None:
             log.info("%s is shown as an HDF5 file made anew: %s", file.path, known.needs)
-        if lasting(stat):
+        if shows_later_changes(stat):
             knowledge.last = known
     return WholeFile(file, stat) if known.needs is None else None

@@ -14,7 +14,7 @@ from hdf5_children import watched
 from hdf5_model import array, opened
 
 from fsbridge.errors import CorruptData, FsbridgeError
-from fsbridge.formats.hdf5.answers import dataset
+from fsbridge.formats.hdf5.answers import parse_dataset
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.chunks import TableChunks
 
@@ -64,7 +64,7 @@ def test_a_description_is_taken_or_damage(tmp_path: Path) -> None:
             for place in places(answer):
                 for value in NONSENSE:
                     try:
-                        told = HDF5Array(found.file, (name,), dataset(changed(answer, place, value)), stat)
+                        told = HDF5Array(found.file, (name,), parse_dataset(changed(answer, place, value)), stat)
                         assert isinstance(told.chunks.count() if not isinstance(told.chunks, TableChunks) else 0, int)
                         taken += 1
                     except FsbridgeError:

@@ -51,13 +51,13 @@ def test_requests_of_a_list_of_400_datasets(server: FakeS3, tmp_path: Path) -> N
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of requests at a time, for each time that blocks were missing."""
     found: list[int] = []
-    request = Blocks._requested
+    request = Blocks._request
 
     def note(blocks: Blocks, runs: Collection[tuple[int, int]], *deadline: Deadline) -> dict[int, bytes]:
         found.append(len(runs))
         return request(blocks, runs, *deadline)
 
-    monkeypatch.setattr(Blocks, "_requested", note)
+    monkeypatch.setattr(Blocks, "_request", note)
     return found
 
 

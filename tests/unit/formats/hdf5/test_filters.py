@@ -336,7 +336,7 @@ def test_p5_plugins_of_the_installed_package_are_found(tmp_path: Path) -> None:
 @pytest.fixture
 def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if `hdf5plugin` was not installed."""
-    monkeypatch.setattr(hdf5_filters, "installed", tuple)
+    monkeypatch.setattr(hdf5_filters, "find_plugins", tuple)
 
 
 @pytest.mark.usefixtures("without_plugins")

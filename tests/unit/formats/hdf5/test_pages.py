@@ -13,7 +13,7 @@ from hdf5_children import noting
 from hdf5_model import array, node, opened, values
 from waiting import Clock
 
-from fsbridge.formats.hdf5.pages import Page, PageKey, Pages
+from fsbridge.formats.hdf5.pages import GroupPage, KeptPages, PageKey
 from fsbridge.store import Stat
 
 
@@ -77,8 +77,8 @@ def test_an_array_in_use_is_one_object(tmp_path: Path) -> None:
 def test_pages_of_a_closed_file_are_forgotten(tmp_path: Path) -> None:
     write(tmp_path / "x.h5", 1)
     with opened(tmp_path / "x.h5") as source:
-        page = Page(Stat(False, 1, 1, 1), {}, {}, None, None, None, 400)
-        kept = source.file.shared.of(Pages).kept
+        page = GroupPage(Stat(False, 1, 1, 1), {}, {}, None, None, None, 400)
+        kept = source.file.shared.of(KeptPages).kept
         kept.put(PageKey(source.file, 1, (), 0), page, page.nbytes)
         assert kept.get(PageKey(source.file, 1, (), 0)) is page
     assert kept.get(PageKey(source.file, 1, (), 0)) is None
