@@ -26,7 +26,7 @@ from fsbridge import cli
 from fsbridge.children import server
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unreachable
 from fsbridge.formats.hdf5.child.data import Datasets
-from fsbridge.formats.hdf5.child.opened import Refusal
+from fsbridge.formats.hdf5.child.data_file import Refusal
 from fsbridge.model import Link
 
 
@@ -477,7 +477,7 @@ def sources_of(path: Path, prepare: Callable[[], object] = lambda: None) -> list
         child.file = file.id
         prepare()
         (dataset,) = file.values()
-        return child.sources(dataset.id)
+        return child.find_sources(dataset.id)
 
 
 @pytest.mark.parametrize("refused", ["open", "access"])

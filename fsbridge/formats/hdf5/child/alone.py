@@ -14,7 +14,7 @@ from h5py import h5d, h5g, h5l, h5o, h5p
 from fsbridge.children.hdf5_functions import ID, MEMORY, SIZE, find_function
 from fsbridge.formats.hdf5.child import h5types
 from fsbridge.formats.hdf5.child.data import Datasets
-from fsbridge.formats.hdf5.child.opened import Answer
+from fsbridge.formats.hdf5.child.data_file import Answer
 
 OWN_FILTERS = frozenset(range(1, 7))
 """Filters that belong to HDF5 itself (H5Zpublic.h): deflate, shuffle, fletcher32, szip, nbit, scaleoffset."""
@@ -35,33 +35,33 @@ class LoneFile(Datasets):
 
         Each object is opened, but no data are read. Takes at most about `most_seconds`.
         """
-        return {"needs": self._needs(time.monotonic() + request["most_seconds"])}, []
+        return {"needs": self._find_needs(time.monotonic() + request["most_seconds"])}, []
 
-    def _needs(self, end: float) -> str | None:
+    def _find_needs(self, end: float) -> str | None:
         if self.is_marked:
             return "it has the mark of a program that writes to it"  # readers would refuse it
         if self.prefetcher is not None:
-            self.prefetcher.everything(end)
+            self.prefetcher.prefetch_everything(end)
         root = h5g.open(self.file, b"/")
         seen: set[int] = set()
 
         def look(name: bytes, info: Any) -> str | None:
             if info.type == h5l.TYPE_EXTERNAL:
-                return f"/{h5types.text(name)} is a link to another file"
+                return f"/{h5types.decode_name(name)} is a link to another file"
             if info.type == h5l.TYPE_HARD and info.u not in seen:
                 seen.add(info.u)
-                needs = _needs_of(h5o.open(root, name))
+                needs = _find_needs_of(h5o.open(root, name))
                 if needs is not None:
-                    return f"/{h5types.text(name)} {needs}"
+                    return f"/{h5types.decode_name(name)} {needs}"
             if len(seen) > MOST_OBJECTS or time.monotonic() > end:
                 return "it has more objects than can be looked at in time"
             return None
 
-        need: str | None = _needs_of(root) or root.links.visit(look, info=True)
+        need: str | None = _find_needs_of(root) or root.links.visit(look, info=True)
         return need
 
 
-def _needs_of(member: Any) -> str | None:
+def _find_needs_of(member: Any) -> str | None:
     """Return what a reader of one object needs besides the file; None if nothing."""
     if not isinstance(member, h5d.DatasetID | h5g.GroupID):
         return None

@@ -134,7 +134,7 @@ class BlockFile:
             raise OSError("not asked for")
         for at in range(0, len(view), MOST_DATA_BYTES):
             part = view[at : at + MOST_DATA_BYTES]
-            _, attachments = self._asked_for({"data": [start + at, len(part)]}, len(part))
+            _, attachments = self._ask_for({"data": [start + at, len(part)]}, len(part))
             got = 0
             for data in attachments:
                 part[got : got + len(data)] = data
@@ -152,7 +152,7 @@ class BlockFile:
             self._lacking.update(wanted)
             raise OSError("not here")
         # The daemon may send more blocks than it was asked for: those that will probably be wanted next.
-        answer, attachments = self._asked_for({"blocks": list(wanted)[:MOST_WANTED]}, 512 * self._block)
+        answer, attachments = self._ask_for({"blocks": list(wanted)[:MOST_WANTED]}, 512 * self._block)
         data, at = memoryview(attachments[0]), 0
         for number in answer["blocks"]:
             length = min(self._block, self.size - number * self._block)
@@ -165,7 +165,7 @@ class BlockFile:
         while len(self._blocks) > 384:
             self._blocks.popitem(last=False)
 
-    def _asked_for(self, wanted: dict[str, Any], limit: int) -> tuple[dict[str, Any], list[bytearray]]:
+    def _ask_for(self, wanted: dict[str, Any], limit: int) -> tuple[dict[str, Any], list[bytearray]]:
         if not self.refused:
             answer, attachments = self._ask(wanted, limit)
             if "refused" not in answer:

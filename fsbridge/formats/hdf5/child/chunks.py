@@ -21,8 +21,8 @@ import numpy.typing as npt
 from h5py import h5d, h5f, h5p, h5s, h5t, h5z
 
 from fsbridge.children.hdf5_functions import ID, find_function
+from fsbridge.formats.hdf5.child.data_file import Refusal
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS
-from fsbridge.formats.hdf5.child.opened import Refusal
 
 VERIFY_BYTES = 16 << 20
 """Most bytes that are read to verify the addresses of one table. Larger chunks are not used for it."""
@@ -77,7 +77,7 @@ class TableChecks:
         return CHUNKS_VERIFIED_IF_DUBIOUS if dubious else CHUNKS_VERIFIED_AT_FIRST if first else CHUNKS_VERIFIED
 
 
-def stored_chunks(dataset: Any, verification: TableChecks) -> ChunkColumns:
+def read_stored_chunks(dataset: Any, verification: TableChecks) -> ChunkColumns:
     """Return the chunks of `dataset`, some of them verified. Raises Refusal if HDF5 reads others than its index says."""
     kind = ctypes.c_int()
     if _get_chunk_index_type(dataset.id, ctypes.byref(kind)) < 0:

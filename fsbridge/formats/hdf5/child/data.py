@@ -17,11 +17,11 @@ from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.children.hdf5_functions import DEFAULT, ID, MEMORY, find_function
 from fsbridge.formats.hdf5.child import chunks, h5types, remote_data, values
-from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, TableChecks, stored_chunks
-from fsbridge.formats.hdf5.child.h5types import widened
+from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, TableChecks, read_stored_chunks
+from fsbridge.formats.hdf5.child.data_file import Answer, Refusal
+from fsbridge.formats.hdf5.child.h5types import widen
 from fsbridge.formats.hdf5.child.lacking import LackingSources
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name
-from fsbridge.formats.hdf5.child.opened import Answer, Refusal
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, encode_name, make_buffer
 from fsbridge.formats.hdf5.child.sources import select
 
 SMALL_TABLE_CHUNKS = 64
@@ -41,7 +41,7 @@ _get_chunk_opts = find_function(h5p, "H5Pget_chunk_opts", ID, ctypes.POINTER(cty
 class Datasets(LackingSources):
     """One opened file with its datasets."""
 
-    def _dataset(self, path: list[str]) -> Any:
+    def _open_dataset(self, path: list[str]) -> Any:
         """Open the dataset at `path` so that HDF5 looks for other files in the same places as `sources`."""
         dataset = self.walk(path)
         if not isinstance(dataset, h5d.DatasetID):
@@ -49,33 +49,33 @@ class Datasets(LackingSources):
         if self.has_remote_data(dataset):
             remote_data.check(dataset)
             return dataset
-        return self._placed(dataset, path) if self.sources(dataset) else dataset
+        return self._reopen(dataset, path) if self.find_sources(dataset) else dataset
 
-    def _placed(self, dataset: Any, path: list[str]) -> Any:
+    def _reopen(self, dataset: Any, path: list[str]) -> Any:
         """Open the dataset again, with this file's own folder as the place of the files that it names."""
         raw = "${ORIGIN}" if self.blocks is not None else self.raw_folder(dataset.get_create_plist())
         h5i.dec_ref(dataset)  # HDF5 accepts no other prefix while the dataset is open
         access = h5p.create(h5p.DATASET_ACCESS)
         access.set_efile_prefix(os.fsencode(raw))
         access.set_virtual_prefix(b"${ORIGIN}")
-        return h5d.open(self.walk(path[:-1]), member_name(path[-1]), access)
+        return h5d.open(self.walk(path[:-1]), encode_name(path[-1]), access)
 
     def describe(self, dataset: Any, path: list[str], bare: bool) -> dict[str, Any]:
-        sources = self.sources(dataset)
-        attributes = {} if bare else self.attributes_of(dataset)
+        sources = self.find_sources(dataset)
+        attributes = {} if bare else self.read_attributes(dataset)
         if sources and not self.has_remote_data(dataset):
-            dataset = self._placed(dataset, path)  # HDF5 then does not open its files again, as it did for the attributes
+            dataset = self._reopen(dataset, path)  # HDF5 then does not open its files again, as it did for the attributes
         tid, space, plist = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
         layout = "external" if plist.get_external_count() else _LAYOUTS.get(plist.get_layout(), "unknown")
         described = h5types.describe(tid)
-        form = h5types.form(described)
+        form = h5types.choose_form(described)
         kind = _SPACES.get(space.get_simple_extent_type(), "unknown")
         rank = space.get_simple_extent_ndims() if kind == "simple" else 0
-        unreadable = h5types.unreadable(described)
-        fill = self._fill(tid, plist, described) if unreadable is None else None
+        unreadable = h5types.why_unreadable(described)
+        fill = self._read_fill(tid, plist, described) if unreadable is None else None
         if form == "text" and described["class"] == "string" and unreadable is None and not sources:
             form = form if self._is_text(dataset, described, space, plist, fill) else "bytes"
-        storage = None if self.has_remote_data(dataset) else self._storage(dataset)
+        storage = None if self.has_remote_data(dataset) else self._count_stored(dataset)
         # If no data is stored and there is a user block, HDF5 gives an address, because it adds the block to "no
         # address".
         offset = dataset.get_offset() if layout == "contiguous" and storage != 0 else None
@@ -90,15 +90,15 @@ class Datasets(LackingSources):
             "shape": list(space.get_simple_extent_dims()) if kind == "simple" else [],
             "layout": layout,
             "chunks": list(plist.get_chunk()) if layout == "chunked" else None,
-            "filters": [_filter(plist.get_filter(i)) for i in range(plist.get_nfilters())],
-            "unfiltered_edges": layout == "chunked" and _unfiltered_edges(plist),
+            "filters": [_describe_filter(plist.get_filter(i)) for i in range(plist.get_nfilters())],
+            "unfiltered_edges": layout == "chunked" and _has_unfiltered_edges(plist),
             "offset": offset,
             "storage": storage,
             "sources": sources,
             "attributes": attributes,
-            "dimension_names": _dimension_names(path, rank, attributes),
+            "dimension_names": _find_dimension_names(path, rank, attributes),
             "fill": None if fill is None else base64.b64encode(fill).decode(),
-            "table": self._small_table(dataset, plist, space) if layout == "chunked" and kind == "simple" else None,
+            "table": self._read_small_table(dataset, plist, space) if layout == "chunked" and kind == "simple" else None,
         }
 
     def _is_text(self, dataset: Any, described: dict[str, Any], space: Any, plist: Any, fill: bytes | None) -> bool:
@@ -111,28 +111,30 @@ class Datasets(LackingSources):
         parts = [] if fill is None else [fill]
         if self.blocks is None and 0 < count <= TEXTS_LOOKED_AT and math.prod(chunk) <= 4 * TEXTS_LOOKED_AT:
             try:
-                parts += self._elements(dataset, described, (0,) * len(shape), shape)
+                parts += self._read_elements(dataset, described, (0,) * len(shape), shape)
             except (Refusal, MemoryError, *H5_ERRORS):
                 pass  # reading a chunk reports the error
         return all(map(_is_utf8, parts))
 
-    def _small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:
+    def _read_small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:
         """Return the stored chunks of a dataset with a small grid, or None if the daemon must ask for them."""
         cells = math.prod(-(-n // edge) for n, edge in zip(space.get_simple_extent_dims(), plist.get_chunk(), strict=True))
         if cells > SMALL_TABLE_CHUNKS:
             return None
         try:
             with self.refuse_requests() if self.verified else nullcontext():  # the first table is worth a few requests
-                stored = self._stored_chunks(dataset)
+                stored = self._read_stored_chunks(dataset)
         except (Refusal, *H5_ERRORS):
             return None  # the error is reported when the table itself is asked for
         columns = base64.b64encode(b"".join(stored.attachments())).decode()
         return {"chunks": len(stored.columns[0]), "outside": stored.outside, "columns": columns}
 
-    def _stored_chunks(self, dataset: Any) -> ChunkColumns:
-        return stored_chunks(dataset, TableChecks(self.verified, self.stored, self.user_block, self.blocks is not None))
+    def _read_stored_chunks(self, dataset: Any) -> ChunkColumns:
+        return read_stored_chunks(
+            dataset, TableChecks(self.verified, self.read_bytes, self.user_block, self.blocks is not None)
+        )
 
-    def _storage(self, dataset: Any) -> int | None:
+    def _count_stored(self, dataset: Any) -> int | None:
         """Return the stored bytes, or None if a whole chunk index would have to be fetched to know them."""
         try:
             with self.refuse_requests() as lacking:  # HDF5 may continue without the missing blocks
@@ -142,14 +144,14 @@ class Datasets(LackingSources):
                 raise
         return None if lacking else size
 
-    def _fill(self, tid: Any, plist: Any, described: dict[str, Any]) -> bytes | None:
+    def _read_fill(self, tid: Any, plist: Any, described: dict[str, Any]) -> bytes | None:
         """Return the fill value of one element in the bytes of its form, or None for the default, zeros.
 
         This is what HDF5 gives for unwritten data. Elements that are shown as JSON have their default as JSON, too: `[]`
         or `{"a": 0}`, never an empty text.
         """
         defined = plist.fill_value_defined()
-        if defined != _FILL_USER_DEFINED and (defined != _FILL_DEFAULT or h5types.form(described) != "json"):
+        if defined != _FILL_USER_DEFINED and (defined != _FILL_DEFAULT or h5types.choose_form(described) != "json"):
             return None
         if _is_plain(described):
             value = np.zeros((), tid.dtype)
@@ -164,7 +166,7 @@ class Datasets(LackingSources):
         scratch = h5f.create(b"fill-value", h5f.ACC_TRUNC, fapl=access)  # in memory only
         try:
             dataset = h5d.create(scratch, b"x", tid.copy(), h5s.create(h5s.SCALAR), plist)
-            return self._elements(dataset, described, (), ())[0]
+            return self._read_elements(dataset, described, (), ())[0]
         except H5_ERRORS:
             if defined == _FILL_USER_DEFINED:
                 raise
@@ -176,7 +178,7 @@ class Datasets(LackingSources):
 
     def table(self, request: dict[str, Any]) -> Answer:
         """Return the stored chunks as columns of grid position, address, size and filter mask, and how many lie outside."""
-        stored = self._stored_chunks(self._dataset(request["path"]))
+        stored = self._read_stored_chunks(self._open_dataset(request["path"]))
         return {"chunks": len(stored.columns[0]), "outside": stored.outside}, list(stored.attachments())
 
     def _verify_contiguous(self, dataset: Any, tid: Any, space: Any, address: int) -> None:
@@ -189,27 +191,27 @@ class Datasets(LackingSources):
         if self.verified["contiguous"] > most or size > VERIFY_BYTES or not space.get_simple_extent_npoints():
             return
         shape = (1,) * space.get_simple_extent_ndims()
-        element = self._raw(dataset, tid, (0,) * len(shape), shape)
-        if self.stored(address, size) != element.tobytes():
+        element = self._read_raw(dataset, tid, (0,) * len(shape), shape)
+        if self.read_bytes(address, size) != element.tobytes():
             raise Refusal("corrupt", "contiguous data is not at the address that HDF5 gives")
 
     def read(self, request: dict[str, Any]) -> Answer:
         """Return the elements of one chunk through HDF5: `shape` from `start`, filled with `fill` outside the array."""
-        dataset = self._dataset(request["path"])
+        dataset = self._open_dataset(request["path"])
         described = h5types.describe(dataset.get_type())
-        unreadable = h5types.unreadable(described)
+        unreadable = h5types.why_unreadable(described)
         if unreadable is not None:
             raise Refusal("unsupported", unreadable)
         start, shape = tuple(request["start"]), tuple(request["shape"])
         extent = dataset.get_space().get_simple_extent_dims() or ()
         inside = tuple(min(edge, size - first) for first, edge, size in zip(start, shape, extent, strict=True))
-        form = h5types.form(described)
+        form = h5types.choose_form(described)
         if form in ("raw", "converted"):
-            stored = self._lzf_or_szip(dataset, form, start, shape, inside)
+            stored = self._decode_lzf_or_szip(dataset, form, start, shape, inside)
             if stored is None:
-                stored = self._raw(dataset, widened(dataset.get_type()), start, inside)
-            return {}, [_padded(stored, shape, inside, bytes.fromhex(request["fill"]))]
-        parts = self._elements(dataset, described, start, inside)
+                stored = self._read_raw(dataset, widen(dataset.get_type()), start, inside)
+            return {}, [_pad(stored, shape, inside, bytes.fromhex(request["fill"]))]
+        parts = self._read_elements(dataset, described, start, inside)
         if inside != shape:
             grid = np.empty(shape, object)
             grid.fill(bytes.fromhex(request["fill"]))  # numpy.full would remove zero bytes at the end
@@ -217,27 +219,29 @@ class Datasets(LackingSources):
             block[:] = parts
             grid[tuple(slice(0, n) for n in inside)] = block.reshape(inside)
             parts = list(grid.reshape(-1))
-        return {}, [_vlen(parts, request["limit"])]
+        return {}, [_encode(parts, request["limit"])]
 
-    def _elements(
+    def _read_elements(
         self, dataset: Any, described: dict[str, Any], start: tuple[int, ...], shape: tuple[int, ...]
     ) -> list[bytes]:
         """Return the elements one by one, in the bytes of their form."""
-        form = h5types.form(described)
+        form = h5types.choose_form(described)
         if form in ("raw", "converted"):
-            tid = widened(dataset.get_type())
-            raw = self._raw(dataset, tid, start, shape).tobytes()
+            tid = widen(dataset.get_type())
+            raw = self._read_raw(dataset, tid, start, shape).tobytes()
             return [raw[i : i + tid.get_size()] for i in range(0, len(raw), tid.get_size())]
         if form == "sequences":
-            return self._sequences(dataset, start, shape)
+            return self._read_sequences(dataset, start, shape)
         dtype = dataset.dtype
-        block = buffer(shape, dtype)
+        block = make_buffer(shape, dtype)
         self.read_block(dataset, start, shape, block, h5t.py_create(dtype))
-        return values.items(block.reshape(math.prod(shape), *block.shape[len(shape) :]), described, form, self.resolve)
+        return values.encode_items(
+            block.reshape(math.prod(shape), *block.shape[len(shape) :]), described, form, self.resolve
+        )
 
-    def _sequences(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> list[bytes]:
+    def _read_sequences(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> list[bytes]:
         """Return the elements of each sequence as stored; h5py would convert them to types that numpy has."""
-        tid = widened(dataset.get_type())
+        tid = widen(dataset.get_type())
         size = tid.get_super().get_size()
         memory, selected = select(dataset, start, shape)
         pointers = np.zeros((math.prod(shape), 2), np.uint64)  # hvl_t: a length, a pointer
@@ -248,7 +252,7 @@ class Datasets(LackingSources):
         finally:
             _reclaim(tid.id, memory.id, DEFAULT, pointers.ctypes.data)
 
-    def _lzf_or_szip(
+    def _decode_lzf_or_szip(
         self, dataset: Any, form: str, start: tuple[int, ...], shape: tuple[int, ...], inside: tuple[int, ...]
     ) -> Any:
         """Return the part of a chunk that lies inside the array, or None if HDF5 must read the chunk.
@@ -258,12 +262,12 @@ class Datasets(LackingSources):
         plist = dataset.get_create_plist()
         if form != "raw" or plist.get_layout() != h5d.CHUNKED or not plist.get_nfilters() or plist.get_chunk() != shape:
             return None
-        if inside != shape and _unfiltered_edges(plist):
+        if inside != shape and _has_unfiltered_edges(plist):
             return None
         chunk = chunks.short_chunk(dataset, plist, start)
         return None if chunk is None else chunk[tuple(slice(0, n) for n in inside)]
 
-    def _raw(self, dataset: Any, tid: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    def _read_raw(self, dataset: Any, tid: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> Any:
         """Return a block of elements in memory type `tid`, as `(*shape, size)` uint8."""
         block = np.zeros((*shape, tid.get_size()), np.uint8)
         self.read_block(dataset, start, shape, block, tid)
@@ -285,7 +289,7 @@ def _is_plain(described: dict[str, Any]) -> bool:
     return described["class"] == "float" and bool(described["ieee"])
 
 
-def _dimension_names(path: list[str], rank: int, attributes: dict[str, Any]) -> list[str | None]:
+def _find_dimension_names(path: list[str], rank: int, attributes: dict[str, Any]) -> list[str | None]:
     """Return the dimension names: DIMENSION_LABELS, else the first attached scale's name, else a scale's own name.
 
     Source: HDF5 dimension scales, netCDF-4.
@@ -304,15 +308,15 @@ def _dimension_names(path: list[str], rank: int, attributes: dict[str, Any]) -> 
         "".join(name or "" for name in names).encode()
     except (ValueError, TypeError, LookupError, AttributeError):
         return [None] * rank  # another program uses attributes of these names for something else
-    return _unique(names)
+    return _keep_unique(names)
 
 
-def _unique(names: list[str | None]) -> list[str | None]:
+def _keep_unique(names: list[str | None]) -> list[str | None]:
     """Keep each name once, because no reader accepts two dimensions of one name (a covariance matrix has them)."""
     return [name if name not in names[:i] else None for i, name in enumerate(names)]
 
 
-def _padded(block: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: bytes) -> bytes:
+def _pad(block: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: bytes) -> bytes:
     """Place a block of elements in a chunk of `shape`; the rest is the fill value."""
     if inside == shape:
         return bytes(block.tobytes())
@@ -323,26 +327,26 @@ def _padded(block: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: b
     return whole.tobytes()
 
 
-def _vlen(parts: list[bytes], limit: int) -> bytearray:
+def _encode(parts: list[bytes], limit: int) -> bytearray:
     """Encode elements as Zarr does for those of variable length. Raises Refusal above `limit` bytes."""
-    size = values.vlen_bytes(parts)
+    size = values.count_vlen_bytes(parts)
     if size > limit:
         raise Refusal("too_large", f"chunk of {size} bytes, the limit is {limit}: a larger --cache-size permits it")
-    return values.vlen(parts)
+    return values.encode_vlen(parts)
 
 
-def _filter(entry: tuple[int, int, tuple[int, ...], bytes]) -> dict[str, Any]:
+def _describe_filter(entry: tuple[int, int, tuple[int, ...], bytes]) -> dict[str, Any]:
     number, flags, parameters, name = entry
     return {
         "id": number,
         "flags": flags,
         "values": list(parameters),
-        "name": h5types.text(name).encode("utf-8", "replace").decode(),
+        "name": h5types.decode_name(name).encode("utf-8", "replace").decode(),
         "available": bool(h5z.filter_avail(number)),
     }
 
 
-def _unfiltered_edges(plist: Any) -> bool:
+def _has_unfiltered_edges(plist: Any) -> bool:
     """Tell whether chunks that overhang the dataset are stored unfiltered. No filter mask says so."""
     options = ctypes.c_uint()
     if _get_chunk_opts(plist.id, ctypes.byref(options)) < 0:

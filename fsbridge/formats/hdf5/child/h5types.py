@@ -47,7 +47,7 @@ _SMALL = {(15, 7, 8, 0, 7, 127): "bfloat16", (7, 2, 5, 0, 2, 15): "float8_e5m2"}
 them with infinities, and the formats that they are named for have none."""
 
 
-def text(raw: bytes | str) -> str:
+def decode_name(raw: bytes | str) -> str:
     """Return a name of the file as text. Bytes that are not UTF-8 become surrogates, as in file names."""
     return raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
 
@@ -63,9 +63,9 @@ def describe(tid: Any, depth: int = 0) -> dict[str, Any]:
     name = _CLASSES[number] if 0 <= number < len(_CLASSES) else f"class {number}"
     base = {"class": name, "size": size}
     if name == "integer":
-        return base | _integer(tid, size)
+        return base | _describe_integer(tid, size)
     if name == "bitfield":
-        return base | {"order": _ORDERS.get(tid.get_order(), "other")} | _unused(tid, size)
+        return base | {"order": _ORDERS.get(tid.get_order(), "other")} | _describe_unused_bits(tid, size)
     if name == "float":
         order = _ORDERS.get(tid.get_order(), "other")
         sign, exponent, exponent_size, mantissa, mantissa_size = tid.get_fields()
@@ -79,40 +79,40 @@ def describe(tid: Any, depth: int = 0) -> dict[str, Any]:
             "padding": {0: "null-terminated", 1: "null", 2: "space"}.get(tid.get_strpad(), "unknown"),
         }
     if name == "opaque":
-        return base | {"tag": text(tid.get_tag()).encode("utf-8", "replace").decode()}
+        return base | {"tag": decode_name(tid.get_tag()).encode("utf-8", "replace").decode()}
     if name == "reference":
         return base | {"kind": {8: "object", 12: "region"}.get(size, "other")}
     if name == "enum":
-        return _enum(tid, size, depth)
+        return _describe_enum(tid, size, depth)
     if name == "vlen":
         return base | {"base": describe(tid.get_super(), depth + 1)}
     if name == "array":
         return base | {"dims": list(tid.get_array_dims()), "base": describe(tid.get_super(), depth + 1)}
     if name == "compound":
-        return _compound(tid, size, depth)
+        return _describe_compound(tid, size, depth)
     return base
 
 
-def _integer(tid: Any, size: int) -> dict[str, Any]:
-    return {"order": _ORDERS.get(tid.get_order(), "other"), "signed": tid.get_sign() == 1} | _unused(tid, size)
+def _describe_integer(tid: Any, size: int) -> dict[str, Any]:
+    return {"order": _ORDERS.get(tid.get_order(), "other"), "signed": tid.get_sign() == 1} | _describe_unused_bits(tid, size)
 
 
-def _unused(tid: Any, size: int) -> dict[str, Any]:
+def _describe_unused_bits(tid: Any, size: int) -> dict[str, Any]:
     precision, offset = _get_precision(tid.id), _get_offset(tid.id)
     return {} if (precision, offset) == (8 * size, 0) else {"precision": precision, "offset": offset}
 
 
-def _enum(tid: Any, size: int, depth: int) -> dict[str, Any]:
-    members = [[text(tid.get_member_name(i)), int(tid.get_member_value(i))] for i in range(tid.get_nmembers())]
+def _describe_enum(tid: Any, size: int, depth: int) -> dict[str, Any]:
+    members = [[decode_name(tid.get_member_name(i)), int(tid.get_member_value(i))] for i in range(tid.get_nmembers())]
     base = describe(tid.get_super(), depth + 1)
     if size == 1 and sorted(members) == [["FALSE", 0], ["TRUE", 1]] and not base.get("offset"):
         return {"class": "bool", "size": 1}
     return {"class": "enum", "size": size, "base": base, "members": members}
 
 
-def _compound(tid: Any, size: int, depth: int) -> dict[str, Any]:
+def _describe_compound(tid: Any, size: int, depth: int) -> dict[str, Any]:
     fields = [
-        [text(tid.get_member_name(i)), tid.get_member_offset(i), describe(tid.get_member_type(i), depth + 1)]
+        [decode_name(tid.get_member_name(i)), tid.get_member_offset(i), describe(tid.get_member_type(i), depth + 1)]
         for i in range(tid.get_nmembers())
     ]
     if [field[0] for field in fields] == ["r", "i"]:
@@ -141,7 +141,7 @@ def refers(described: dict[str, Any]) -> bool:
     return any(refers(field[2]) for field in described.get("fields", ()))
 
 
-def unreadable(described: dict[str, Any], inside: str = "") -> str | None:
+def why_unreadable(described: dict[str, Any], inside: str = "") -> str | None:
     """Return why h5py cannot read such elements, or None if it can. `inside`: the class of the type around this one."""
     name = described["class"]
     if name == "reference" and described["kind"] == "other":
@@ -152,7 +152,7 @@ def unreadable(described: dict[str, Any], inside: str = "") -> str | None:
         inside = "vlen"
     parts = [described["base"]] if "base" in described else []
     parts += [field[2] for field in described.get("fields", ())]
-    return next((reason for part in parts if (reason := unreadable(part, inside)) is not None), None)
+    return next((reason for part in parts if (reason := why_unreadable(part, inside)) is not None), None)
 
 
 def is_partial(described: dict[str, Any]) -> bool:
@@ -162,7 +162,7 @@ def is_partial(described: dict[str, Any]) -> bool:
     return any(is_partial(field[2]) for field in described.get("fields", ()))
 
 
-def form(described: dict[str, Any]) -> str:
+def choose_form(described: dict[str, Any]) -> str:
     """Return the form in which decoded elements are shown.
 
     - "raw": their stored bytes.
@@ -191,7 +191,7 @@ class KnownType:
         """Describe the type. Raises NestedTooDeep."""
         self._tid = tid
         self.described = describe(tid)
-        self.unreadable = unreadable(self.described)
+        self.unreadable = why_unreadable(self.described)
         """Why h5py cannot read such elements; None if it can."""
 
     @cached_property
@@ -208,14 +208,14 @@ class KnownType:
 def known_type(tid: Any) -> KnownType:
     """Return what is known about a type. Raises NestedTooDeep."""
     encoded = tid.encode()
-    kind = _decoded(encoded) if len(encoded) <= _KEPT_BYTES else None
+    kind = _decode(encoded) if len(encoded) <= _KEPT_BYTES else None
     if kind is None or refers(kind.described):  # references belong to the file of the type
         return KnownType(tid)
     return kind
 
 
 @functools.lru_cache(_KEPT_TYPES)
-def _decoded(encoded: bytes) -> KnownType:
+def _decode(encoded: bytes) -> KnownType:
     return KnownType(h5t.decode(encoded))
 
 
@@ -223,7 +223,7 @@ _set_precision = find_function(h5p, "H5Tset_precision", ID, SIZE)
 _set_offset = find_function(h5p, "H5Tset_offset", ID, SIZE)
 
 
-def widened(tid: Any) -> Any:
+def widen(tid: Any) -> Any:
     """Return the memory type for reading elements of `tid`: integers of the same size that use all of their bits.
 
     An enumeration becomes its integer type, because a number without a name has no place in an enumeration that HDF5
@@ -240,9 +240,9 @@ def widened(tid: Any) -> Any:
     if number == h5t.COMPOUND:
         memory_type = h5t.create(h5t.COMPOUND, tid.get_size())
         for i in range(tid.get_nmembers()):
-            memory_type.insert(tid.get_member_name(i), tid.get_member_offset(i), widened(tid.get_member_type(i)))
+            memory_type.insert(tid.get_member_name(i), tid.get_member_offset(i), widen(tid.get_member_type(i)))
         return memory_type
-    base = widened(tid.get_super())
+    base = widen(tid.get_super())
     if number == h5t.ARRAY:
         return h5t.array_create(base, tid.get_array_dims())
     return h5t.vlen_create(base) if number == h5t.VLEN else base

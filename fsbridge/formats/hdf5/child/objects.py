@@ -16,8 +16,8 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5r, h5s
 
 from fsbridge.formats.hdf5.child import h5types, values
+from fsbridge.formats.hdf5.child.data_file import Answer, OpenedFile, Refusal, failure_of, reason
 from fsbridge.formats.hdf5.child.h5types import known_type
-from fsbridge.formats.hdf5.child.opened import Answer, OpenedFile, Refusal, failure_of, reason
 
 FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
 """Most members in the first answer and in later ones.
@@ -65,11 +65,11 @@ class Objects(OpenedFile, ABC):
         for name in path:
             if not isinstance(here, h5g.GroupID) or self._link(here, name).type != h5l.TYPE_HARD:
                 raise Refusal("not_found", _NO_SUCH)
-            here = h5o.open(here, member_name(name))
+            here = h5o.open(here, encode_name(name))
         return here
 
     def _link(self, group: Any, name: str) -> Any:
-        raw = member_name(name)
+        raw = encode_name(name)
         if not group.links.exists(raw):
             raise Refusal("not_found", _NO_SUCH)
         return group.links.get_info(raw)
@@ -88,9 +88,9 @@ class Objects(OpenedFile, ABC):
         No member is opened, so damage does not matter.
         """
         group = self._group(request["path"])
-        links = self.links(group, request["path"], request["start"], self.names_members)
+        links = self.read_links(group, request["path"], request["start"], self.names_members)
         address = {"address": h5o.get_info(group).addr}
-        return address | _page(group, request["start"], [listed_member(group, link) for link in links]), []
+        return address | _make_page(group, request["start"], [describe_member(group, link) for link in links]), []
 
     def group(self, request: dict[str, Any]) -> Answer:
         """Return a group and one page of its members with the answer of `node` for each; `sizes` has their lengths in bytes.
@@ -101,13 +101,15 @@ class Objects(OpenedFile, ABC):
         group = self._group(path)
         answer: dict[str, Any] = {"address": h5o.get_info(group).addr}
         if start == 0:
-            answer["attributes"] = self.attributes_of(group)
+            answer["attributes"] = self.read_attributes(group)
         members: list[list[Any]] = []
         descriptions: list[bytes] = []
         left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
-        links = self.links(group, path, start, PAGE_MEMBERS if start and self.prefetcher is not None else FIRST_PAGE_MEMBERS)
-        for link in self.prefetched(path, links):
-            member = listed_member(group, link)
+        links = self.read_links(
+            group, path, start, PAGE_MEMBERS if start and self.prefetcher is not None else FIRST_PAGE_MEMBERS
+        )
+        for link in self.prefetch(path, links):
+            member = describe_member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
             members.append(member)
             descriptions.append(description)
@@ -115,28 +117,28 @@ class Objects(OpenedFile, ABC):
             if left < 0 or time.monotonic() > end:
                 break
         if self.prefetcher is not None:
-            place = stored_path(path)
+            place = encode_path(path)
             named = zip(members, links, strict=False)
             self.prefetcher.note_listing(place, [(*place, link.name) for member, link in named if member[KIND] == "group"])
-        answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
+        answer |= _make_page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
         return answer, [b"".join(descriptions)]
 
-    def links(self, group: Any, path: list[str], start: int, most: int) -> Sequence[StoredLink]:
+    def read_links(self, group: Any, path: list[str], start: int, most: int) -> Sequence[StoredLink]:
         """Return at most `most` links of the group at `path`, from number `start`.
 
         From number 0 only `most` links are read, because often only the first page is wanted. Later pages are taken from
         a window of `window_links`.
         """
         if start == 0:
-            return links_of(group, 0, most)
+            return iterate_links(group, 0, most)
         window = self._window
         if window is None or window.path != path or not 0 <= start - window.start < len(window.links):
-            window = self._window = Window(path, start, links_of(group, start, self.window_links))
+            window = self._window = Window(path, start, iterate_links(group, start, self.window_links))
         return window.links[start - window.start :][:most]
 
-    def prefetched(self, path: list[str], links: Sequence[StoredLink]) -> Iterable[StoredLink]:
+    def prefetch(self, path: list[str], links: Sequence[StoredLink]) -> Iterable[StoredLink]:
         """Yield the links of the group at `path`, each when its object's metadata is present, if it can be prefetched."""
-        return links if self.prefetcher is None else self.prefetcher.members(stored_path(path), links)
+        return links if self.prefetcher is None else self.prefetcher.prefetch_members(encode_path(path), links)
 
     def _description(self, group: Any, raw: bytes, member: list[Any], path: list[str]) -> bytes:
         """Return the answer of `node` for a member if it is short and depends on this file alone, else nothing.
@@ -147,7 +149,7 @@ class Objects(OpenedFile, ABC):
             opened_member = h5o.open(group, raw)
             if isinstance(opened_member, h5d.DatasetID) and self.has_remote_data(opened_member):
                 return b""  # damage in other files must only show at that dataset
-            answer = self.object_of(opened_member, [*path, member[NAME]])
+            answer = self.describe_object(opened_member, [*path, member[NAME]])
             if answer["kind"] == "dataset" and (answer["sources"] or answer["layout"] in ("virtual", "external")):
                 return b""
             member[KIND] = answer["kind"]
@@ -156,14 +158,14 @@ class Objects(OpenedFile, ABC):
         except (Refusal, *H5_ERRORS) as error:
             if isinstance(error, Refusal) and error.kind == "denied":
                 return b""
-            answer = failure(error)
+            answer = describe_failure(error)
             if answer["error"] == "unreachable":
                 return b""
         text = json.dumps(answer).encode()
         # A longer description is asked for by itself.
         return text if len(text) <= (64 << 10) else b""
 
-    def object_of(self, h5_object: Any, path: list[str], bare: bool = False) -> dict[str, Any]:
+    def describe_object(self, h5_object: Any, path: list[str], bare: bool = False) -> dict[str, Any]:
         """Describe an object: a group, a dataset, a netCDF dimension without a variable, or a committed type."""
         if isinstance(h5_object, h5g.GroupID):
             return {"kind": "group", "address": h5o.get_info(h5_object).addr}
@@ -183,9 +185,9 @@ class Objects(OpenedFile, ABC):
             group = self._group(parents)
             info = self._link(group, name)
             if info.type != h5l.TYPE_HARD:
-                _, kind, target, _ = listed_member(group, StoredLink(member_name(name), info.type, info.u))
+                _, kind, target, _ = describe_member(group, StoredLink(encode_name(name), info.type, info.u))
                 return {"kind": kind, "target": target}, []
-        return self.object_of(self.walk(request["path"]), request["path"], request.get("bare", False)), []
+        return self.describe_object(self.walk(request["path"]), request["path"], request.get("bare", False)), []
 
     @abstractmethod
     def has_remote_data(self, dataset: Any) -> bool:
@@ -197,7 +199,7 @@ class Objects(OpenedFile, ABC):
 
     def attributes(self, request: dict[str, Any]) -> Answer:
         """Return the attributes of the object at `path`, as JSON."""
-        return {"attributes": self.attributes_of(self.walk(request["path"]))}, []
+        return {"attributes": self.read_attributes(self.walk(request["path"]))}, []
 
     # ---- attributes
 
@@ -210,9 +212,9 @@ class Objects(OpenedFile, ABC):
     def one_attribute(self, request: dict[str, Any]) -> Answer:
         """Return the value of attribute number `number` of the object at `path`, as JSON."""
         attribute = h5a.open(self.walk(request["path"]), index=request["number"])
-        return {"value": self.attribute(attribute)}, []
+        return {"value": self.read_attribute(attribute)}, []
 
-    def attributes_of(self, owner: Any) -> dict[str, Any]:
+    def read_attributes(self, owner: Any) -> dict[str, Any]:
         values_by_name: dict[str, Any] = {}
         names: list[bytes] = []
         try:
@@ -223,7 +225,7 @@ class Objects(OpenedFile, ABC):
         left = ATTRIBUTES_BYTES
         for raw in names:
             try:
-                value = self.attribute(h5a.open(owner, raw))
+                value = self.read_attribute(h5a.open(owner, raw))
             except (*H5_ERRORS, MemoryError) as error:
                 raise_if_transient(error)
                 value = {"_ERROR": f"attribute cannot be read: {reason(error)}"}
@@ -234,7 +236,7 @@ class Objects(OpenedFile, ABC):
             values_by_name[raw.decode("utf-8", "backslashreplace")] = value
         return values_by_name
 
-    def attribute(self, attribute: Any) -> Any:
+    def read_attribute(self, attribute: Any) -> Any:
         space, tid = attribute.get_space(), attribute.get_type()
         if space.get_simple_extent_type() == h5s.NULL:
             return None
@@ -247,10 +249,10 @@ class Objects(OpenedFile, ABC):
         if described["class"] == "opaque" or (described["class"] == "bitfield" and described["size"] not in (1, 2, 4, 8)):
             raw = np.zeros((*shape, tid.get_size()), np.uint8)
             attribute.read(raw, tid)  # h5py cannot convert every opaque type to its numpy type
-            return values.nested(raw.view(f"V{tid.get_size()}")[..., 0], len(shape), described, self.resolve)
-        elements = buffer(shape, kind.dtype)
+            return values.nest(raw.view(f"V{tid.get_size()}")[..., 0], len(shape), described, self.resolve)
+        elements = make_buffer(shape, kind.dtype)
         attribute.read(elements, kind.memory)
-        return values.nested(elements, len(shape), described, self.resolve)
+        return values.nest(elements, len(shape), described, self.resolve)
 
     def resolve(self, reference: Any) -> Any:
         """Return a reference as JSON, or None if it refers to nothing or to something deleted."""
@@ -259,7 +261,7 @@ class Objects(OpenedFile, ABC):
         except H5_ERRORS as error:
             raise_if_transient(error)
             return None
-        path = self._paths().get(h5o.get_info(target).addr) if target is not None else None
+        path = self._find_paths().get(h5o.get_info(target).addr) if target is not None else None
         if path is None:
             return None
         place: dict[str, Any] = {"source": ".", "path": path}
@@ -268,17 +270,17 @@ class Objects(OpenedFile, ABC):
             place["region"] = [[int(i) for i in lower], [int(i) + 1 for i in upper]]
         return {"_REFERENCE": place}
 
-    def _paths(self) -> dict[int, str]:
+    def _find_paths(self) -> dict[int, str]:
         """Return all objects' paths by address, because HDF5 searches the whole file for a single name."""
         if self.paths is None:
             if self.prefetcher is not None:
-                self.prefetcher.everything()
+                self.prefetcher.prefetch_everything()
             self.paths = {h5o.get_info(self.file).addr: "/"}
             paths = self.paths
 
             def add(raw: bytes, info: Any) -> None:
                 if raw != b".":
-                    paths.setdefault(info.addr, "/" + h5types.text(raw))
+                    paths.setdefault(info.addr, "/" + h5types.decode_name(raw))
 
             h5o.visit(self.file, add, info=True)
         return self.paths
@@ -300,7 +302,7 @@ class Window(NamedTuple):
     links: list[StoredLink]
 
 
-def links_of(group: Any, start: int, most: int) -> list[StoredLink]:
+def iterate_links(group: Any, start: int, most: int) -> list[StoredLink]:
     """Return members from number `start`, see `Objects.links`."""
     links: list[StoredLink] = []
 
@@ -313,7 +315,7 @@ def links_of(group: Any, start: int, most: int) -> list[StoredLink]:
     return links
 
 
-def _page(group: Any, start: int, members: list[list[Any]]) -> dict[str, Any]:
+def _make_page(group: Any, start: int, members: list[list[Any]]) -> dict[str, Any]:
     """Return a page of members and where the next page begins.
 
     A member is `[name, kind, target of a link, address of a hard link's object]`.
@@ -322,14 +324,14 @@ def _page(group: Any, start: int, members: list[list[Any]]) -> dict[str, Any]:
     return {"members": members, "next": following if members and following < group.get_num_objs() else None}
 
 
-def listed_member(group: Any, link: StoredLink) -> list[Any]:
-    name = h5types.text(link.name)
+def describe_member(group: Any, link: StoredLink) -> list[Any]:
+    name = h5types.decode_name(link.name)
     if link.type == h5l.TYPE_HARD:
         return [name, "object", None, link.address]
     if link.type == h5l.TYPE_SOFT:
-        return [name, "soft", h5types.text(group.links.get_val(link.name)), None]
+        return [name, "soft", h5types.decode_name(group.links.get_val(link.name)), None]
     if link.type == h5l.TYPE_EXTERNAL:
-        return [name, "external", [h5types.text(part) for part in group.links.get_val(link.name)], None]
+        return [name, "external", [h5types.decode_name(part) for part in group.links.get_val(link.name)], None]
     return [name, "user-defined", None, None]
 
 
@@ -339,7 +341,7 @@ def raise_if_transient(error: BaseException) -> None:
         raise failure_of(error)
 
 
-def failure(error: BaseException) -> dict[str, Any]:
+def describe_failure(error: BaseException) -> dict[str, Any]:
     """Turn an error into an answer."""
     if isinstance(error, Refusal):
         return {"error": error.kind, "message": str(error)}
@@ -349,19 +351,19 @@ def failure(error: BaseException) -> dict[str, Any]:
     return {"error": fault.kind, "message": f"HDF5: {fault}"}
 
 
-def member_name(name: str) -> bytes:
+def encode_name(name: str) -> bytes:
     """Return the stored spelling of one path component. Raises Refusal (not_found) for what is not one name to HDF5."""
     if name in ("", ".") or "/" in name or "\0" in name:
         raise Refusal("not_found", _NO_SUCH)
     return name.encode("utf-8", "surrogateescape")
 
 
-def stored_path(path: Sequence[str]) -> tuple[bytes, ...]:
+def encode_path(path: Sequence[str]) -> tuple[bytes, ...]:
     """Return the stored spelling of a path."""
-    return tuple(map(member_name, path))
+    return tuple(map(encode_name, path))
 
 
-def buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def make_buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """Return a numpy array for elements of h5py's `dtype`. Array types become dimensions."""
     element = dtype
     while element.subdtype is not None:

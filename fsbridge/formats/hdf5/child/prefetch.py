@@ -20,8 +20,8 @@ from h5py import h5g, h5l, h5o
 
 from fsbridge.formats.hdf5.child.block_file import BlockFile
 from fsbridge.formats.hdf5.child.data import SMALL_TABLE_CHUNKS, Datasets
-from fsbridge.formats.hdf5.child.objects import FIRST_PAGE_MEMBERS, H5_ERRORS, StoredLink, links_of
-from fsbridge.formats.hdf5.child.opened import Refusal, open_blocks
+from fsbridge.formats.hdf5.child.data_file import Refusal, open_blocks
+from fsbridge.formats.hdf5.child.objects import FIRST_PAGE_MEMBERS, H5_ERRORS, StoredLink, iterate_links
 
 ATTEMPTS = 8
 """Most attempts for one object: header, continuation, attribute heap, variable-length values, chunk index nodes."""
@@ -46,16 +46,16 @@ class TrialFile(Datasets):
     def resolve(self, reference: Any) -> Any:
         return None
 
-    def sources(self, dataset: Any) -> list[str]:
+    def find_sources(self, dataset: Any) -> list[str]:
         return []
 
     def _verify_contiguous(self, dataset: Any, tid: Any, space: Any, address: int) -> None:
         return
 
-    def _storage(self, dataset: Any) -> int | None:
+    def _count_stored(self, dataset: Any) -> int | None:
         return None
 
-    def _small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:
+    def _read_small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:
         extents = zip(space.get_simple_extent_dims(), plist.get_chunk(), strict=True)
         if math.prod(-(-extent // edge) for extent, edge in extents) <= SMALL_TABLE_CHUNKS:
             dataset.chunk_iter(lambda chunk: None)
@@ -82,15 +82,15 @@ class MetadataPrefetch:
             self._trial.file.close()
             self._trial = None
 
-    def members(self, path: Path, links: Sequence[StoredLink]) -> Iterator[StoredLink]:
+    def prefetch_members(self, path: Path, links: Sequence[StoredLink]) -> Iterator[StoredLink]:
         """Yield the links of the group at `path`, each when its object's metadata is present."""
         for start in range(0, len(links), BATCH):
             batch = links[start : start + BATCH]
             hard = [link for link in batch if link.type == h5l.TYPE_HARD]
             near = all(self._blocks.has(link.address) for link in hard)
             with self._open_groups():
-                actions = [partial(self._described, path, link.name) for link in hard]
-                if not near or any(self._missing(action)[1] for action in actions[:SAMPLE]):
+                actions = [partial(self._describe, path, link.name) for link in hard]
+                if not near or any(self._try(action)[1] for action in actions[:SAMPLE]):
                     self._prefetch(actions)
             yield from batch
 
@@ -120,18 +120,18 @@ class MetadataPrefetch:
                 self._prefetch_groups(coming, self._objects)
         self._asked = self._blocks.asked
 
-    def everything(self, end: float = math.inf) -> None:
+    def prefetch_everything(self, end: float = math.inf) -> None:
         """Prefetch what a visit of all objects reads; nothing more after the time `end` (`time.monotonic`)."""
         with self._open_groups():
             level: list[Path] = [()]
             seen: set[int] = set()
             while level and time.monotonic() < end:
                 members: list[Path] = []
-                for path, links in self._listings(level):
+                for path, links in self._read_listings(level):
                     fresh = [link for link in links if link.type == h5l.TYPE_HARD and link.address not in seen]
                     seen |= {link.address for link in fresh}
                     members += [(*path, link.name) for link in fresh]
-                kinds = self._prefetch([partial(self._kind, path) for path in members])
+                kinds = self._prefetch([partial(self._read_kind, path) for path in members])
                 level = [path for path, kind in zip(members, kinds, strict=True) if kind == h5o.TYPE_GROUP]
 
     # ---- attempts
@@ -141,19 +141,19 @@ class MetadataPrefetch:
         while level and objects > 0:
             level = level[:objects]
             members: list[Path] = []
-            for path, links in self._listings(level):
+            for path, links in self._read_listings(level):
                 if objects <= 0:
                     break
                 members += [(*path, link.name) for link in links if link.type == h5l.TYPE_HARD]
                 objects -= 1 + len(links)
                 self._known.add(path)
-            kinds = self._prefetch([partial(self._described, path[:-1], path[-1]) for path in members])
+            kinds = self._prefetch([partial(self._describe, path[:-1], path[-1]) for path in members])
             level = [path for path, kind in zip(members, kinds, strict=True) if kind == "group"]
         if len(self._known) > WAITING_GROUPS:
             self._known.clear()
 
-    def _listings(self, paths: list[Path]) -> Iterator[tuple[Path, list[StoredLink]]]:
-        listings = self._prefetch([partial(self._links, path) for path in paths])
+    def _read_listings(self, paths: list[Path]) -> Iterator[tuple[Path, list[StoredLink]]]:
+        listings = self._prefetch([partial(self._read_links, path) for path in paths])
         return ((path, links or []) for path, links in zip(paths, listings, strict=True))
 
     def _prefetch(self, actions: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -169,7 +169,7 @@ class MetadataPrefetch:
                 attempts[waiting.popleft()] = 0
             lacking: set[int] = set()
             for number in list(attempts):
-                results[number], missing = self._missing(actions[number])
+                results[number], missing = self._try(actions[number])
                 attempts[number] += 1
                 if missing and attempts[number] < ATTEMPTS:
                     lacking |= missing
@@ -178,7 +178,7 @@ class MetadataPrefetch:
             self._blocks.request(lacking)
         return results
 
-    def _missing(self, action: Callable[[], Any]) -> tuple[Any, set[int]]:
+    def _try(self, action: Callable[[], Any]) -> tuple[Any, set[int]]:
         """Return the result of an action, None if it failed, and the blocks that it lacked."""
         with self._blocks.only_present() as lacking:
             try:
@@ -196,24 +196,26 @@ class MetadataPrefetch:
 
     # ---- what is tried
 
-    def _group(self, path: Path) -> Any:
+    def _open_group(self, path: Path) -> Any:
         if self._trial is None:
             self._trial = TrialFile()
             self._trial.file = open_blocks(self._name, self._blocks)[0]
         group = self._groups.get(path)
         if group is None:
-            group = h5o.open(self._group(path[:-1]), path[-1]) if path else h5g.open(self._trial.file, b"/")
+            group = h5o.open(self._open_group(path[:-1]), path[-1]) if path else h5g.open(self._trial.file, b"/")
             self._groups[path] = group
         return group
 
-    def _links(self, path: Path) -> list[StoredLink]:
-        group = self._group(path)
-        return links_of(group, 0, FIRST_PAGE_MEMBERS) if isinstance(group, h5g.GroupID) else []
+    def _read_links(self, path: Path) -> list[StoredLink]:
+        group = self._open_group(path)
+        return iterate_links(group, 0, FIRST_PAGE_MEMBERS) if isinstance(group, h5g.GroupID) else []
 
-    def _kind(self, path: Path) -> Any:
-        return h5o.get_info(self._group(path[:-1]), path[-1]).type
+    def _read_kind(self, path: Path) -> Any:
+        return h5o.get_info(self._open_group(path[:-1]), path[-1]).type
 
-    def _described(self, path: Path, name: bytes) -> Any:
-        member = h5o.open(self._group(path), name)
+    def _describe(self, path: Path, name: bytes) -> Any:
+        member = h5o.open(self._open_group(path), name)
         assert self._trial is not None
-        return self._trial.object_of(member, [part.decode("utf-8", "surrogateescape") for part in (*path, name)])["kind"]
+        return self._trial.describe_object(member, [part.decode("utf-8", "surrogateescape") for part in (*path, name)])[
+            "kind"
+        ]

@@ -20,7 +20,7 @@ from h5py import h5d, h5f, h5p, h5s, h5z
 
 from fsbridge.formats.hdf5.child import h5types
 from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
-from fsbridge.formats.hdf5.child.opened import OpenedFile, Refusal
+from fsbridge.formats.hdf5.child.data_file import OpenedFile, Refusal
 
 F = TypeVar("F", bound=OpenedFile)
 
@@ -107,11 +107,11 @@ BLOCK = re.compile(r"%[%b]")
 """In names of virtual datasets `%b` is the number of a block and `%%` one percent sign (H5Dvirtual.c)."""
 
 
-def literal(name: str) -> str:
+def unescape(name: str) -> str:
     return name.replace("%%", "%")
 
 
-def expression(name: str) -> re.Pattern[str]:
+def make_expression(name: str) -> re.Pattern[str]:
     """Return a regular expression for the names that fit a pattern: `%b` stands for the same decimal number everywhere."""
     out, position, seen = "", 0, False
     for match in BLOCK.finditer(name):
@@ -153,7 +153,7 @@ def grows(space: Any) -> bool:
 
 def check(dataset: Any) -> None:
     """Refuse a dataset with data in other remote files if it cannot be read."""
-    if h5types.form(h5types.describe(dataset.get_type())) not in ("raw", "converted"):
+    if h5types.choose_form(h5types.describe(dataset.get_type())) not in ("raw", "converted"):
         raise Refusal("unsupported", "elements of variable length in other files: read from local disks only")
     plist = dataset.get_create_plist()
     for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
@@ -168,17 +168,17 @@ def read_virtual(
 ) -> None:
     """Read a block of a virtual dataset, in `memory_type`, into the array `block`."""
     plist = dataset.get_create_plist()
-    with _scratch(dataset, shape, _fill(dataset)) as filled:
+    with _make_scratch(dataset, shape, _copy_fill(dataset)) as filled:
         filled.read(h5s.ALL, h5s.ALL, block, memory_type)
     for i in range(plist.get_virtual_count()):
-        whole = _selected(dataset.get_space(), plist.get_virtual_vspace(i))
+        whole = _apply_selection(dataset.get_space(), plist.get_virtual_vspace(i))
         part = whole.copy()
         part.select_hyperslab(tuple(start), shape, op=h5s.SELECT_AND)
         count = part.get_select_npoints()
         mapped = source(plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)) if count else None
         if mapped is None:
             continue
-        there = _selected(mapped.get_space(), plist.get_virtual_srcspace(i))
+        there = _apply_selection(mapped.get_space(), plist.get_virtual_srcspace(i))
         number = _project(whole.id, there.id, part.id) if there.select_valid() else -1
         if number < 0:
             raise Refusal("corrupt", "virtual dataset whose source is smaller than what is mapped")
@@ -189,7 +189,7 @@ def read_virtual(
         mapped.read(memory, h5s.SpaceID(number), block, memory_type)
 
 
-def _selected(space: Any, selection: Any) -> Any:
+def _apply_selection(space: Any, selection: Any) -> Any:
     """Apply to `space` a selection that the file stores without an extent or with a smaller one."""
     if selection.get_select_type() == h5s.SEL_ALL:
         space.select_all()
@@ -205,14 +205,14 @@ def read_external(
 ) -> None:
     """Read a block of a dataset in raw files, in `memory_type`, into the array `block`."""
     extent, tid = dataset.get_space().get_simple_extent_dims() or (), dataset.get_type()
-    first, count = _contiguous(start, shape, extent)
-    data = _external_bytes(dataset.get_create_plist(), blocks, first * tid.get_size(), count * tid.get_size())
-    with _scratch(dataset, shape, h5p.create(h5p.DATASET_CREATE)) as stored:
+    first, count = _find_contiguous(start, shape, extent)
+    data = _read_external_bytes(dataset.get_create_plist(), blocks, first * tid.get_size(), count * tid.get_size())
+    with _make_scratch(dataset, shape, h5p.create(h5p.DATASET_CREATE)) as stored:
         stored.write(h5s.ALL, h5s.ALL, np.frombuffer(data, np.uint8), tid)
         stored.read(h5s.ALL, h5s.ALL, block, memory_type)
 
 
-def _contiguous(start: Sequence[int], shape: Sequence[int], extent: Sequence[int]) -> tuple[int, int]:
+def _find_contiguous(start: Sequence[int], shape: Sequence[int], extent: Sequence[int]) -> tuple[int, int]:
     """Return the number of a block's first element and the count of elements. Refuses elements that are not adjacent."""
     first = last = 0
     count = 1
@@ -223,7 +223,7 @@ def _contiguous(start: Sequence[int], shape: Sequence[int], extent: Sequence[int
     return first, count
 
 
-def _external_bytes(plist: Any, blocks: Blocks, first: int, length: int) -> bytes:
+def _read_external_bytes(plist: Any, blocks: Blocks, first: int, length: int) -> bytes:
     """Return bytes of a dataset that are in raw files, one part after the other."""
     joined, position = bytearray(length), 0
     for i in range(plist.get_external_count()):
@@ -238,7 +238,7 @@ def _external_bytes(plist: Any, blocks: Blocks, first: int, length: int) -> byte
     return bytes(joined)
 
 
-def _fill(dataset: Any) -> Any:
+def _copy_fill(dataset: Any) -> Any:
     """Return properties to create an unwritten dataset with the fill value of `dataset`: no filters, no chunks."""
     plist = dataset.get_create_plist()
     plist.remove_filter(h5z.FILTER_ALL)
@@ -248,7 +248,7 @@ def _fill(dataset: Any) -> Any:
 
 
 @contextmanager
-def _scratch(dataset: Any, shape: tuple[int, ...], plist: Any) -> Iterator[Any]:
+def _make_scratch(dataset: Any, shape: tuple[int, ...], plist: Any) -> Iterator[Any]:
     """Make a dataset in memory with the type of another one."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fapl_core(1 << 16, False)

@@ -20,9 +20,9 @@ from h5py import h5d, h5g, h5l, h5s
 from fsbridge.formats.hdf5 import file_search
 from fsbridge.formats.hdf5.child import h5types, remote_data
 from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
+from fsbridge.formats.hdf5.child.data_file import Answer, Prefetcher, Refusal, failure_of, open_blocks, open_local
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Objects
-from fsbridge.formats.hdf5.child.opened import Answer, Prefetcher, Refusal, failure_of, open_blocks, open_local
-from fsbridge.formats.hdf5.child.remote_data import BLOCK, Others, check_absent, expression, literal
+from fsbridge.formats.hdf5.child.remote_data import BLOCK, Others, check_absent, make_expression, unescape
 from fsbridge.lru import LRU
 
 MAX_SOURCES = 4096
@@ -59,7 +59,7 @@ class Sources(Objects):
         self._others, self._folders_of = None, ("", [])
         answer = super().open(request)
         if self._asker is not None and self.blocks is not None:
-            self._others = Others(self._asker, self.blocks, self._other)
+            self._others = Others(self._asker, self.blocks, self._open_other)
         return answer
 
     def reopen_after_refusal(self) -> None:
@@ -67,14 +67,14 @@ class Sources(Objects):
             self._others.forget()
         super().reopen_after_refusal()
 
-    def _other(self, place: str, blocks: BlockFile) -> Sources:
+    def _open_other(self, place: str, blocks: BlockFile) -> Sources:
         """Let HDF5 open another file of the same remote store, and return it."""
         other = type(self)()
         other.path, other.blocks = place, blocks
         other.file = open_blocks(place, blocks)[0]
         return other
 
-    def sources(self, dataset: Any) -> list[str]:
+    def find_sources(self, dataset: Any) -> list[str]:
         """Return the paths of the other files that hold a dataset's data.
 
         Refuses (denied) if one of them may not be read.
@@ -86,50 +86,56 @@ class Sources(Objects):
             raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
         if self._others is not None and self.has_remote_data(dataset):
             remote_data.check(dataset)
-            names = [h5types.text(plist.get_external(i)[0]) for i in range(count)]
-            self._others.look([*names, *(literal(plist.get_virtual_filename(i)) for i in range(mappings))])
+            names = [h5types.decode_name(plist.get_external(i)[0]) for i in range(count)]
+            self._others.look([*names, *(unescape(plist.get_virtual_filename(i)) for i in range(mappings))])
         raw = self.raw_folder(plist) if count and self.blocks is None else ""
-        paths = dict.fromkeys(self._allowed(os.path.join(raw, h5types.text(plist.get_external(i)[0]))) for i in range(count))
+        paths = dict.fromkeys(
+            self._check_allowed(os.path.join(raw, h5types.decode_name(plist.get_external(i)[0]))) for i in range(count)
+        )
         seen: set[OtherData] = set()
         for i in range(mappings):
             name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
             if name == ".":
-                paths |= dict.fromkeys(self._own(source, seen))
+                paths |= dict.fromkeys(self._find_own(source, seen))
             else:
-                paths |= dict.fromkeys(self._all_files([OtherData(place, source) for place in self._files(name)], seen))
+                paths |= dict.fromkeys(
+                    self._find_all_files([OtherData(place, source) for place in self._find_files(name)], seen)
+                )
             if len(paths) > MAX_SOURCES:
                 raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
         return list(paths)
 
-    def _files(self, name: str) -> Iterator[str]:
+    def _find_files(self, name: str) -> Iterator[str]:
         """Yield the files that a name stands for: one, or those that fit a pattern."""
         if "%b" not in BLOCK.findall(name):
-            yield from self._places(literal(name))
+            yield from self._find_places(unescape(name))
             return
         folder, base = os.path.split(name)
         if "%b" in BLOCK.findall(folder):
             raise Refusal("unsupported", "virtual dataset over a pattern of directories")
-        folder = literal(folder)
+        folder = unescape(folder)
         self._patterned = True
-        names = {entry for listed in self._folders(folder) for entry in self._fitting(listed, expression(base))}
+        names = {
+            entry for listed in self._find_folders(folder) for entry in self._list_fitting(listed, make_expression(base))
+        }
         for entry in sorted(names):
-            yield from self._places(os.path.join(folder, entry))
+            yield from self._find_places(os.path.join(folder, entry))
 
-    def _folders(self, folder: str) -> list[str]:
+    def _find_folders(self, folder: str) -> list[str]:
         """Return the folders where files of a virtual dataset's pattern in `folder` may be."""
-        tried = [os.path.dirname(place) for place in file_search.places(self._folders_of_file(), os.path.join(folder, "x"))]
+        tried = [os.path.dirname(place) for place in file_search.places(self._find_own_folders(), os.path.join(folder, "x"))]
         first = file_search.first(tried) or 0
         return [place for i, place in enumerate(tried) if i == first or self._is_allowed(os.path.join(place, "x"))]
 
-    def _fitting(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
-        self._allowed(os.path.join(folder, "x"))
+    def _list_fitting(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
+        self._check_allowed(os.path.join(folder, "x"))
         try:
             return [entry for entry in os.listdir(folder) if pattern.fullmatch(entry)]
         except OSError as error:
             check_absent(folder, error)
             return []
 
-    def _places(self, name: str) -> Iterator[str]:
+    def _find_places(self, name: str) -> Iterator[str]:
         """Yield the path of the file that a virtual dataset or a link calls `name`.
 
         Paths that HDF5 tries earlier are yielded before it if they may be read. If there is no such file, the first path
@@ -138,13 +144,13 @@ class Sources(Objects):
         if self.blocks is not None:
             yield name
             return
-        tried = file_search.places(self._folders_of_file(), name)
+        tried = file_search.places(self._find_own_folders(), name)
         position = file_search.first(tried)
         for i, place in enumerate(tried if position is None else tried[: position + 1]):
             if i == (position or 0) or self._is_allowed(place):
                 yield place
 
-    def _folders_of_file(self) -> list[str]:
+    def _find_own_folders(self) -> list[str]:
         """Return the folders that are searched for other files.
 
         They are computed once for each opening, because a virtual dataset may name thousands of files.
@@ -155,12 +161,12 @@ class Sources(Objects):
 
     def raw_folder(self, plist: Any) -> str:
         """Return the folder of a dataset's raw files with relative names. HDF5 itself leaves that to the program."""
-        folders = self._folders_of_file()
-        names = (h5types.text(plist.get_external(i)[0]) for i in range(plist.get_external_count()))
+        folders = self._find_own_folders()
+        names = (h5types.decode_name(plist.get_external(i)[0]) for i in range(plist.get_external_count()))
         name = next((name for name in names if not os.path.isabs(name)), ".")
         return folders[file_search.first([os.path.join(folder, name) for folder in folders]) or 0]
 
-    def _allowed(self, name: str) -> str:
+    def _check_allowed(self, name: str) -> str:
         """Return the path of another file that holds data, or its URL. Refuses (denied) outside the allowed folders."""
         if self._others is not None:
             return self._others.place(name)
@@ -180,7 +186,7 @@ class Sources(Objects):
 
     # ---- data of other local files that are in further ones
 
-    def _all_files(self, parts: Iterable[OtherData], seen: set[OtherData]) -> Iterator[str]:
+    def _find_all_files(self, parts: Iterable[OtherData], seen: set[OtherData]) -> Iterator[str]:
         """Yield the files of these parts, the files that hold the data of those parts, and so on.
 
         HDF5 follows virtual datasets of virtual datasets, and links to other files, without asking.
@@ -193,11 +199,11 @@ class Sources(Objects):
             seen.add(part)
             if len(seen) > MAX_PARTS:
                 raise Refusal("unsupported", f"data spread over more than {MAX_PARTS} datasets of other files")
-            yield self._allowed(part.place)
+            yield self._check_allowed(part.place)
             if self.blocks is None and part.dataset is not None:
-                pending += self._named_by(part)
+                pending += self._find_parts(part)
 
-    def _named_by(self, part: OtherData) -> Sequence[OtherData]:
+    def _find_parts(self, part: OtherData) -> Sequence[OtherData]:
         """Return where a dataset of another file has data outside that file. The answer is kept until the file changes."""
         try:
             status = os.stat(part.place)
@@ -216,7 +222,7 @@ class Sources(Objects):
         return known[1]
 
     def _read_parts(self, part: OtherData) -> tuple[Sequence[OtherData], bool]:
-        """Return the answer for `_named_by`, and whether it holds until the file changes.
+        """Return the answer for `_find_parts`, and whether it holds until the file changes.
 
         It does not hold for a pattern, which new files may fit.
         """
@@ -230,7 +236,7 @@ class Sources(Objects):
         other.path, other.allowed = part.place, self.allowed
         try:
             other.file = open_local(part.place)[0]
-            parts = [data for path in other._named(part.dataset) for data in other._parts(other._follow(path))]
+            parts = [data for path in other._find_named(part.dataset) for data in other._list_parts(other._follow(path))]
             return parts, not other._patterned
         except (Refusal, *H5_ERRORS) as error:
             if failure_of(error).kind not in ("corrupt", "stale", "not_found"):
@@ -240,17 +246,19 @@ class Sources(Objects):
             if other.file is not None:
                 other.file.close()
 
-    def _parts(self, target: Any) -> Iterator[OtherData]:
+    def _list_parts(self, target: Any) -> Iterator[OtherData]:
         """Yield the places outside this file with the data of an object that `_follow` returned."""
         if isinstance(target, OtherData):
             yield target
         elif isinstance(target, h5d.DatasetID):
             plist = target.get_create_plist()
             for i in range(plist.get_external_count()):
-                yield OtherData(os.path.join(os.path.dirname(self.path), h5types.text(plist.get_external(i)[0])), None)
+                yield OtherData(
+                    os.path.join(os.path.dirname(self.path), h5types.decode_name(plist.get_external(i)[0])), None
+                )
             for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
                 name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
-                yield from (OtherData(place, source) for place in ((self.path,) if name == "." else self._files(name)))
+                yield from (OtherData(place, source) for place in ((self.path,) if name == "." else self._find_files(name)))
 
     # ---- other files of a store elsewhere
 
@@ -271,13 +279,13 @@ class Sources(Objects):
         elif dataset.get_create_plist().get_external_count():
             remote_data.read_external(dataset, self._others.blocks, start, shape, block, memory_type)
         else:
-            remote_data.read_virtual(dataset, self._mapped, start, shape, block, memory_type)
+            remote_data.read_virtual(dataset, self._open_mapped, start, shape, block, memory_type)
 
-    def _mapped(self, name: str, path: str) -> Any:
+    def _open_mapped(self, name: str, path: str) -> Any:
         """Return the opened dataset at `path` of the file `name`, or None if there is none."""
-        parts = [literal(part) for part in path.split("/") if part not in ("", ".")]
+        parts = [unescape(part) for part in path.split("/") if part not in ("", ".")]
         assert self._others is not None
-        file = self if name == "." else self._others.open_other(literal(name))
+        file = self if name == "." else self._others.open_other(unescape(name))
         dataset = None if file is None else file._follow(parts)
         if dataset is None:
             return None
@@ -290,9 +298,9 @@ class Sources(Objects):
 
     # ---- data in the same file
 
-    def _own(self, name: str, seen: set[OtherData]) -> Iterator[str]:
+    def _find_own(self, name: str, seen: set[OtherData]) -> Iterator[str]:
         """Yield other files with the data of this file's dataset `name` (or pattern), a source of a virtual dataset."""
-        for parts in self._named(name):
+        for parts in self._find_named(name):
             source = self._follow(parts)
             if source is None:
                 continue  # it is missing: HDF5 reads the fill value
@@ -300,20 +308,20 @@ class Sources(Objects):
                 raise Refusal("corrupt", f"virtual dataset whose source {name} is no dataset")
             if isinstance(source, h5d.DatasetID) and source.get_create_plist().get_layout() == h5d.VIRTUAL:
                 raise Refusal("unsupported", f"virtual dataset whose source {name} is a virtual dataset itself")
-            yield from self._all_files(self._parts(source), seen)
+            yield from self._find_all_files(self._list_parts(source), seen)
 
-    def _named(self, name: str) -> Iterator[list[str]]:
+    def _find_named(self, name: str) -> Iterator[list[str]]:
         """Yield the paths in this file that a source's name stands for: one, or those that fit a pattern."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if "%b" in BLOCK.findall("/".join(parts[:-1])):
             raise Refusal("unsupported", "virtual dataset over a pattern of groups")
         if parts and "%b" in BLOCK.findall(parts[-1]):
-            group, pattern = self._follow(list(map(literal, parts[:-1]))), expression(parts[-1])
-            names = [h5types.text(raw) for raw in group] if isinstance(group, h5g.GroupID) else []
+            group, pattern = self._follow(list(map(unescape, parts[:-1]))), make_expression(parts[-1])
+            names = [h5types.decode_name(raw) for raw in group] if isinstance(group, h5g.GroupID) else []
             for entry in filter(pattern.fullmatch, names):
-                yield [*map(literal, parts[:-1]), entry]
+                yield [*map(unescape, parts[:-1]), entry]
         else:
-            yield list(map(literal, parts))
+            yield list(map(unescape, parts))
 
     def _follow(self, parts: list[str]) -> Any:
         """Return the object at a path with soft links followed, or None for nothing.
@@ -336,9 +344,9 @@ class Sources(Objects):
                 raise Refusal("unsupported", "virtual dataset whose source is behind a link that is not followed")
             target = group.links.get_val(name.encode("utf-8", "surrogateescape"))
             if info.type == h5l.TYPE_EXTERNAL:
-                *_, place = self._places(h5types.text(target[0]))
-                return OtherData(place, "/".join([h5types.text(target[1]), *parts]).replace("%", "%%"))
-            text = h5types.text(target)
+                *_, place = self._find_places(h5types.decode_name(target[0]))
+                return OtherData(place, "/".join([h5types.decode_name(target[1]), *parts]).replace("%", "%%"))
+            text = h5types.decode_name(target)
             done = [] if text.startswith("/") else done
             parts = [part for part in text.split("/") if part not in ("", ".")] + parts
         return self.walk(done)

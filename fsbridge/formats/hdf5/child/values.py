@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.formats.hdf5.child.h5types import text
+from fsbridge.formats.hdf5.child.h5types import decode_name
 
 _U32 = struct.Struct("<I")
 
@@ -23,14 +23,14 @@ Resolve = Callable[[Any], Any]
 """Turns an h5py reference into JSON."""
 
 
-def nested(elements: Any, rank: int, described: dict[str, Any], resolve: Resolve) -> Any:
+def nest(elements: Any, rank: int, described: dict[str, Any], resolve: Resolve) -> Any:
     """Return an array of elements as lists, `rank` deep. Anything deeper belongs to the element."""
     if not rank:
         is_scalar = isinstance(elements, np.ndarray) and not elements.ndim
         return to_json(elements[()] if is_scalar else elements, described, resolve)
     if elements.ndim == rank and _is_plain(elements.dtype):
         return elements.tolist()
-    return [nested(item, rank - 1, described, resolve) for item in elements]
+    return [nest(item, rank - 1, described, resolve) for item in elements]
 
 
 def to_json(value: Any, described: dict[str, Any], resolve: Resolve) -> Any:
@@ -82,11 +82,11 @@ def _compound(value: Any, described: dict[str, Any], resolve: Resolve) -> Any:
 
 
 def _array(value: Any, described: dict[str, Any], resolve: Resolve) -> Any:
-    return nested(value, len(described["dims"]), described["base"], resolve)
+    return nest(value, len(described["dims"]), described["base"], resolve)
 
 
 def _sequence(value: Any, described: dict[str, Any], resolve: Resolve) -> Any:
-    return nested(value, 1, described["base"], resolve)
+    return nest(value, 1, described["base"], resolve)
 
 
 def _reference(value: Any, described: dict[str, Any], resolve: Resolve) -> Any:
@@ -108,21 +108,21 @@ _CONVERTERS: dict[str, Callable[[Any, dict[str, Any], Resolve], Any]] = {
 }
 
 
-def items(values: Iterable[Any], described: dict[str, Any], form: str, resolve: Resolve) -> list[bytes]:
+def encode_items(values: Iterable[Any], described: dict[str, Any], form: str, resolve: Resolve) -> list[bytes]:
     """Return elements with pointers as the bytes that their `form` shows."""
     if form == "json":
         return [json.dumps(_strict(to_json(value, described, resolve))).encode() for value in values]
     if described["class"] == "reference":
         return [_path(resolve(value)).encode("utf-8", "surrogateescape") for value in values]
-    return [value if isinstance(value, bytes) else text(value).encode("utf-8", "surrogateescape") for value in values]
+    return [value if isinstance(value, bytes) else decode_name(value).encode("utf-8", "surrogateescape") for value in values]
 
 
-def vlen_bytes(parts: list[bytes]) -> int:
-    """Return the length of what `vlen` makes of `parts`."""
+def count_vlen_bytes(parts: list[bytes]) -> int:
+    """Return the length of what `encode_vlen` makes of `parts`."""
     return _U32.size * (1 + len(parts)) + sum(map(len, parts))
 
 
-def vlen(parts: list[bytes]) -> bytearray:
+def encode_vlen(parts: list[bytes]) -> bytearray:
     """Encode as Zarr's vlen-utf8 and vlen-bytes (numcodecs): u32 LE count, then u32 LE length and bytes for each item."""
     out = bytearray(_U32.pack(len(parts)))
     for part in parts:

@@ -18,8 +18,8 @@ import numpy as np
 from fsbridge import children as protocol
 from fsbridge.children import server
 from fsbridge.formats.hdf5.child.alone import LoneFile
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, failure
-from fsbridge.formats.hdf5.child.opened import Answer, Refusal
+from fsbridge.formats.hdf5.child.data_file import Answer, Refusal
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, describe_failure
 from fsbridge.formats.hdf5.child.prefetch import MetadataPrefetch
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
@@ -49,7 +49,7 @@ def answer(worker: LoneFile, request: dict[str, Any]) -> Answer:
             worker.reopen_after_refusal()
         return operations[request["op"]](request)
     except (Refusal, MemoryError, *H5_ERRORS) as error:
-        return failure(error), []
+        return describe_failure(error), []
 
 
 def serve(sock: socket.socket) -> None:

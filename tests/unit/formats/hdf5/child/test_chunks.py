@@ -20,7 +20,7 @@ from hdf5_model import array, opened, values
 
 from fsbridge.errors import CorruptData
 from fsbridge.formats.hdf5.child import chunks
-from fsbridge.formats.hdf5.child.opened import Refusal
+from fsbridge.formats.hdf5.child.data_file import Refusal
 
 SHAPE, EDGES = (5, 7, 3), (2, 3, 2)
 LIBVERS = ("earliest", "v110", "latest")
@@ -154,11 +154,11 @@ def test_a_chunk_at_a_wrong_address_is_refused(tmp_path: Path, libver: str) -> N
     """Chunks that HDF5 itself reads elsewhere are refused, whatever HDF5's iteration says."""
     with h5py.File(tmp_path / "x.h5", "w", libver=libver) as file:
         dataset = file.create_dataset("x", data=np.arange(40), chunks=(2,), maxshape=(None,))
-        good = chunks.stored_chunks(dataset.id, verification(file))
+        good = chunks.read_stored_chunks(dataset.id, verification(file))
         assert (len(good.columns[0]), good.outside) == (20, 0)
         wrong = Misread(dataset.id, lambda infos: with_offsets(infos, infos[-1].chunk_offset, infos[-2].chunk_offset))
         with pytest.raises(Refusal, match="other bytes"):
-            chunks.stored_chunks(wrong, verification(file))
+            chunks.read_stored_chunks(wrong, verification(file))
 
 
 def test_chunks_outside_the_grid_are_never_dropped_silently(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -167,7 +167,7 @@ def test_chunks_outside_the_grid_are_never_dropped_silently(tmp_path: Path, capl
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", data=np.arange(200), chunks=(2,), maxshape=(None,))
         wrong = Misread(dataset.id, lambda infos: with_offsets(infos, (250,), (252,)))
-        found = chunks.stored_chunks(wrong, verification(file))
+        found = chunks.read_stored_chunks(wrong, verification(file))
         assert (len(found.columns[0]), found.outside) == (98, 2)
     caplog.set_level(logging.WARNING)
 

@@ -57,13 +57,13 @@ class Refusal(Exception):
 class Prefetcher(Protocol):
     """Prefetches blocks of a file. Paths are tuples of stored names."""
 
-    def members(self, path: tuple[bytes, ...], links: Sequence[Any]) -> Iterator[Any]:
+    def prefetch_members(self, path: tuple[bytes, ...], links: Sequence[Any]) -> Iterator[Any]:
         """Yield the links of a group, each when its object's metadata is present."""
 
     def note_listing(self, path: tuple[bytes, ...], groups: Iterable[tuple[bytes, ...]]) -> None:
         """Note that a group was listed and which groups it contains."""
 
-    def everything(self, end: float = math.inf) -> None:
+    def prefetch_everything(self, end: float = math.inf) -> None:
         """Prefetch what a visit of all objects reads; nothing more after the time `end` (`time.monotonic`)."""
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class OpenedFile:
         if self.blocks is not None and self.blocks.refused:
             self.open(self._opening)
 
-    def stored(self, address: int, length: int) -> bytes:
+    def read_bytes(self, address: int, length: int) -> bytes:
         """Return bytes of the file, without HDF5."""
         if self.blocks is not None:
             return self.blocks.read(address, length)
@@ -160,7 +160,7 @@ def open_local(path: str) -> tuple[Any, bool]:
     HDF5 refuses such files otherwise, because a crashed writer's flags stay in the superblock. Other files are not opened
     as SWMR, because HDF5 would then read damaged metadata again and again, with pauses, and hope for a writer.
     """
-    raw, access = os.fsencode(path), _access()
+    raw, access = os.fsencode(path), _make_access()
     try:
         return h5f.open(raw, h5f.ACC_RDONLY, fapl=access), False
     except OSError as error:
@@ -185,9 +185,9 @@ def _cannot_open(error: OSError) -> Refusal:
 
 def open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
     """Open a file that the daemon reads. A mark that it is open for writing is ignored."""
-    raw, access = os.fsencode(name), _access()
+    raw, access = os.fsencode(name), _make_access()
     access.set_fileobj_driver(h5fd.fileobj_driver, blocks)
-    blocks.instead = unmarked(blocks.read, blocks.size)
+    blocks.instead = clear_mark(blocks.read, blocks.size)
     try:
         file = h5f.open(raw, h5f.ACC_RDONLY, fapl=access)
     except OSError as error:
@@ -196,7 +196,7 @@ def open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
     return file, blocks.instead is not None
 
 
-def _access() -> Any:
+def _make_access() -> Any:
     """Return the access properties (H5P) with which every file is opened."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_file_locking(False, False)
@@ -214,7 +214,7 @@ _VERSION, _OFFSETS, _FLAGS, _END = 8, 9, 11, 28
 _WORD = 0xFFFF_FFFF
 
 
-def unmarked(read: Callable[[int, int], bytes], size: int) -> tuple[int, bytes] | None:
+def clear_mark(read: Callable[[int, int], bytes], size: int) -> tuple[int, bytes] | None:
     """Return where the superblock is and its bytes without the mark "open for writing", or None if it has no mark.
 
     HDF5 accepts a marked file, which does not end where the superblock says, only from a SWMR reader and only with its
@@ -240,23 +240,25 @@ def lookup3(data: bytes) -> int:
     a = b = c = 0xDEADBEEF + len(data) & _WORD
     whole = max(0, len(data) - 1) // 12 * 12
     for at in range(0, whole, 12):
-        a, b, c = (word + part & _WORD for word, part in zip((a, b, c), _words(data[at : at + 12]), strict=True))
+        a, b, c = (word + part & _WORD for word, part in zip((a, b, c), _split_words(data[at : at + 12]), strict=True))
         for n in (4, 6, 8, 16, 19, 4):
-            a = (a - c & _WORD) ^ _turned(c, n)
+            a = (a - c & _WORD) ^ _rotate(c, n)
             c = c + b & _WORD
             a, b, c = b, c, a
     if len(data) == whole:
         return c
-    a, b, c = (word + part & _WORD for word, part in zip((a, b, c), _words(data[whole:].ljust(12, b"\0")), strict=True))
+    a, b, c = (
+        word + part & _WORD for word, part in zip((a, b, c), _split_words(data[whole:].ljust(12, b"\0")), strict=True)
+    )
     for n in (14, 11, 25, 16, 4, 14, 24):
-        c = (c ^ b) - _turned(b, n) & _WORD
+        c = (c ^ b) - _rotate(b, n) & _WORD
         a, b, c = b, c, a
     return b
 
 
-def _words(part: bytes) -> tuple[int, int, int]:
+def _split_words(part: bytes) -> tuple[int, int, int]:
     return int.from_bytes(part[:4], "little"), int.from_bytes(part[4:8], "little"), int.from_bytes(part[8:], "little")
 
 
-def _turned(word: int, n: int) -> int:
+def _rotate(word: int, n: int) -> int:
     return (word << n | word >> 32 - n) & _WORD
