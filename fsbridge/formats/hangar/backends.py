@@ -21,7 +21,7 @@ import numpy as np
 from fsbridge.asking import Locks
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
+from fsbridge.formats.hangar.records import LITERAL_ERRORS, RowRecord, Schema, TextRecord
 from fsbridge.formats.hangar.repository import HangarRepository
 from fsbridge.formats.small import OneChunk
 from fsbridge.lru import LRU
@@ -44,7 +44,7 @@ class Backends:
     def __init__(self, repository: HangarRepository, open_file: Callable[[str], Source], config: Config) -> None:
         self.repository = repository
         self.limit = config.max_chunk
-        self._digest = _digester() if config.verify else None
+        self._digest = _make_digester() if config.verify else None
         self._files = _Files(open_file)
         self._headers: LRU[tuple[str, Hashable], _Npy] = LRU(OPEN_FILES)
 
@@ -115,7 +115,7 @@ class Backends:
             target = sample.reshape(1)  # Hangar stores a 0-D sample as a row of one element
         metadata = array.metadata
         stored = metadata.dtype.numpy
-        if stored != sample.dtype and not _same_layout(metadata.dtype.itemsize, sample.dtype):
+        if stored != sample.dtype and not _has_same_layout(metadata.dtype.itemsize, sample.dtype):
             native = metadata.dtype.native
             raise CorruptData(f"dataset {record.dataset} has elements of {native}, the column of {sample.dtype}")
         if len(metadata.shape) != target.ndim + 1 or any(
@@ -161,7 +161,7 @@ def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int)
             target[region] = chunk[tuple(slice(0, part.stop - part.start) for part in region)]
 
 
-def _same_layout(itemsize: int, dtype: np.dtype[Any]) -> bool:
+def _has_same_layout(itemsize: int, dtype: np.dtype[Any]) -> bool:
     """True if a dataset shown as raw bytes holds elements of `dtype`: long double is shown so, because Zarr lacks it."""
     return itemsize == dtype.itemsize > 8 and dtype.kind == "f"
 
@@ -182,7 +182,7 @@ class _Npy:
             version = np.lib.format.read_magic(stream)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(stream, max_header_size=NPY_HEADER_BYTES)
-        except (ValueError, TypeError, LookupError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
+        except (TokenError, *LITERAL_ERRORS) as error:
             raise CorruptData(f"not a .npy file: {error}") from None
         if fortran or dtype.hasobject or not shape or any(extent < 0 for extent in shape):
             raise Unsupported(f"the .npy file holds {dtype} of shape {shape}, not rows in C order as Hangar writes them")
@@ -243,7 +243,7 @@ class _Files:
         self._files.clear()
 
 
-def _digester() -> Callable[[bytes | memoryview], str]:
+def _make_digester() -> Callable[[bytes | memoryview], str]:
     import xxhash
 
     return lambda data: xxhash.xxh64_hexdigest(data)
@@ -314,20 +314,20 @@ class RemoteChunks(OneChunk):
         return 0
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        raise self._unsupported()
+        raise self._make_error()
 
     def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytes:
-        raise self._unsupported()
+        raise self._make_error()
 
     def size(self, index: Index, info: ChunkInfo) -> int:
-        raise self._unsupported()
+        raise self._make_error()
 
     def count(self) -> int:
         """Raise Unsupported: 0 would mean that the sample is the fill value, and 1 that it can be read.
 
         `fsbridge info` shows the error as the reason.
         """
-        raise self._unsupported()
+        raise self._make_error()
 
-    def _unsupported(self) -> Unsupported:
+    def _make_error(self) -> Unsupported:
         return Unsupported(f"{self.place}: {ONLY_REMOTE}")

@@ -81,7 +81,7 @@ class HangarRoot(_HangarGroup):
         link = self._head()
         if link is not None:
             yield Child("head", mtime_ns, link.target)
-        if self.repository.staged() is not None:
+        if self.repository.read_staged() is not None:
             yield Child("staged", StagedSnapshot(self.repository).mtime_ns)
 
     def child(self, name: str) -> Node:
@@ -92,7 +92,7 @@ class HangarRoot(_HangarGroup):
         link = self._head() if name == "head" else None
         if link is not None:
             return link
-        if name == "staged" and self.repository.staged() is not None:
+        if name == "staged" and self.repository.read_staged() is not None:
             return TreeGroup(self.repository, self.backends, StagedSnapshot(self.repository))
         raise NotFound(f"{self.repository.place('')}: no {name!r}")
 
@@ -288,8 +288,8 @@ def open_sample(column: ColumnGroup, path: tuple[str, ...], state: State) -> Sam
     schema = column.repository.schema(sample.schema_digest)
     try:
         record = parse_record(sample.record)
-        shape = _shape(record, schema)
-        metadata = _metadata(schema, shape, sample)
+        shape = _find_shape(record, schema)
+        metadata = _make_metadata(schema, shape, sample)
     except FsbridgeError as error:
         raise error.at(f"{column.repository.place('')}: sample {name}") from None
     if isinstance(record, RemoteRecord):
@@ -300,7 +300,7 @@ def open_sample(column: ColumnGroup, path: tuple[str, ...], state: State) -> Sam
     return SampleArray(column, path, metadata, chunks, state.mtime_ns, sample)
 
 
-def _shape(record: Record, schema: Schema) -> tuple[int, ...]:
+def _find_shape(record: Record, schema: Schema) -> tuple[int, ...]:
     """Return a sample's shape, () for text, checked against its column's schema."""
     if isinstance(record, RowRecord):
         schema.check(record)
@@ -314,7 +314,7 @@ def _shape(record: Record, schema: Schema) -> tuple[int, ...]:
     return ()
 
 
-def _metadata(schema: Schema, shape: tuple[int, ...], sample: _StoredSample) -> ArrayMetadata:
+def _make_metadata(schema: Schema, shape: tuple[int, ...], sample: _StoredSample) -> ArrayMetadata:
     attributes = {"digest": sample.digest, "record": sample.record.decode("utf-8")}
     if schema.dtype is not None:
         dtype = dtypes.data_type(schema.dtype)

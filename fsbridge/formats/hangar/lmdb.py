@@ -86,9 +86,9 @@ class Databases:
 
     def _get(self, path: str, keys: Sequence[bytes]) -> Answer:
         def read(txn: lmdb.Transaction) -> list[bytes | None]:
-            return [_value(txn, key) for key in keys]
+            return [_read_value(txn, key) for key in keys]
 
-        values, version = self._stable(path, read)
+        values, version = self._read_stable(path, read)
         if sum(len(value) for value in values if value is not None) > VALUE_BYTES:
             return {"error": "corrupt", "message": f"{path}: a value of more than {VALUE_BYTES} bytes"}, []
         sizes = [None if value is None else len(value) for value in values]
@@ -102,7 +102,7 @@ class Databases:
             values: list[bytes] = []
             total = 0
             with txn.cursor() as cursor:
-                for key in _keys(cursor, prefix, None if after is None else after.encode("latin-1")):
+                for key in _iterate_keys(cursor, prefix, None if after is None else after.encode("latin-1")):
                     # At most 5000 keys in one answer.
                     if len(keys) == 5000 or total >= PAGE_BYTES:
                         return keys, values, True
@@ -112,11 +112,11 @@ class Databases:
                         total += len(values[-1])
             return keys, values, False
 
-        (keys, values, more), version = self._stable(path, read)
+        (keys, values, more), version = self._read_stable(path, read)
         text = [key.decode("latin-1") for key in keys]
         return {"keys": text, "sizes": [len(v) for v in values], "version": version, "more": more}, [b"".join(values)]
 
-    def _stable(self, path: str, read: Callable[[lmdb.Transaction], T]) -> tuple[T, int]:
+    def _read_stable(self, path: str, read: Callable[[lmdb.Transaction], T]) -> tuple[T, int]:
         """Call `read` in one snapshot that no writer can have recycled meanwhile, and return the snapshot's number, too.
 
         Without a reader lock a writer may reuse a snapshot's pages. Those of snapshot N are freed at the earliest by
@@ -162,14 +162,14 @@ def _open(fd: int) -> lmdb.Environment:
     )
 
 
-def _value(txn: lmdb.Transaction, key: bytes) -> bytes | None:
+def _read_value(txn: lmdb.Transaction, key: bytes) -> bytes | None:
     """Return the value of a key, or None for an empty or overlong key, for which LMDB would raise an error."""
     # LMDB's MDB_MAXKEYSIZE is 511.
     value = txn.get(key) if 0 < len(key) <= 511 else None
     return None if value is None else bytes(value)
 
 
-def _keys(cursor: lmdb.Cursor, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
+def _iterate_keys(cursor: lmdb.Cursor, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
     """Yield keys that begin with `prefix`, from the one behind `after`."""
     start = prefix if after is None else after
     is_at_key = cursor.set_range(start) if start else cursor.first()

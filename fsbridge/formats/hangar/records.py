@@ -68,10 +68,10 @@ def parse_record(raw: bytes) -> Record:
     text = decode(raw, "backend record")
     if match := _ROW.fullmatch(text):
         backend, uid, checksum, dataset, index, shape = match.groups()
-        return RowRecord(backend, uid, checksum, dataset, int(index), _extents(shape))
+        return RowRecord(backend, uid, checksum, dataset, int(index), _parse_extents(shape))
     if match := _NUMPY.fullmatch(text):
         backend, uid, checksum, index, shape = match.groups()
-        return RowRecord(backend, uid, checksum, "", int(index), _extents(shape))
+        return RowRecord(backend, uid, checksum, "", int(index), _parse_extents(shape))
     if match := _TEXT.fullmatch(text):
         backend, uid, key, checksum = match.groups()
         return TextRecord(backend, uid, checksum, key)
@@ -84,7 +84,7 @@ def parse_record(raw: bytes) -> Record:
     raise Unsupported(f"unknown Hangar backend in the record {text[:80]!r}")
 
 
-def _extents(text: str) -> tuple[int, ...]:
+def _parse_extents(text: str) -> tuple[int, ...]:
     if len(text) > 1000:
         raise CorruptData(f"damaged shape in a backend record: {text[:80]!r}...")
     return tuple(int(part) for part in text.split())
@@ -112,6 +112,10 @@ class Schema:
             raise CorruptData(f"sample of shape {list(record.shape)}, the column has {kind}{list(self.shape)}")
 
 
+LITERAL_ERRORS = (ValueError, TypeError, LookupError, SyntaxError, RecursionError, MemoryError)
+"""What Python raises for text that is no literal; the last two for text that nests too deeply."""
+
+
 def parse_schema(raw: bytes) -> Schema:
     """Parse a schema: Python's `repr` of a dict, without spaces."""
     text = decode(raw, "schema")
@@ -120,19 +124,19 @@ def parse_schema(raw: bytes) -> Schema:
         raise CorruptData(f"schema of {len(text)} bytes, the limit is 65536")
     try:
         document = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # the last one for text that nests too deeply
+    except LITERAL_ERRORS:
         raise CorruptData(f"{text[:80]!r} is not a schema") from None
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise CorruptData(f"{text[:80]!r} is not a schema")
     layout, kind = document.get("column_layout"), document.get("column_type")
     if layout not in ("flat", "nested") or kind not in ("ndarray", "str", "bytes"):
         raise Unsupported(f"unknown column layout {layout!r} or type {kind!r}")
-    shape, dtype = _array_type(document) if kind == "ndarray" else ((), None)
+    shape, dtype = _parse_array_type(document) if kind == "ndarray" else ((), None)
     variable = document.get("schema_type") == "variable_shape"
-    return Schema(layout == "nested", kind, variable, shape, dtype, _plain(document))
+    return Schema(layout == "nested", kind, variable, shape, dtype, _make_plain(document))
 
 
-def _array_type(document: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _parse_array_type(document: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     shape, name = document.get("shape"), document.get("dtype")
     if not isinstance(shape, tuple) or not all(type(extent) is int and extent > 0 for extent in shape):
         raise CorruptData(f"impossible shape {shape!r} in a schema")
@@ -147,12 +151,12 @@ def _array_type(document: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[
     return shape, dtype.newbyteorder("<")  # the name is the writer's native type, and Hangar writers are little-endian
 
 
-def _plain(value: Any) -> JSON:
+def _make_plain(value: Any) -> JSON:
     """Return a literal as a JSON value."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _make_plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_make_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
@@ -187,12 +191,12 @@ def parse_commit(digest: str, spec: bytes, parents: bytes) -> HangarCommit:
     return HangarCommit(digest, time, message, user, email, ancestors)
 
 
-def tree_records(data: bytes) -> list[bytes]:
+def split_records(data: bytes) -> list[bytes]:
     """Return the records in the decoded value of a commit's `:ref` key: `key SP value`, joined by `$`."""
     return data.split(b"$") if data else []
 
 
-def commit_digest(parents: bytes, spec: bytes, records: Iterable[bytes]) -> str:
+def compute_digest(parents: bytes, spec: bytes, records: Iterable[bytes]) -> str:
     """Return Hangar 0.5.2's name for the commit with these parents, decoded description and records."""
     tree = _blake2b()
     for record in records:
@@ -300,7 +304,7 @@ def decode(raw: bytes, what: str) -> str:
         raise CorruptData(f"{what} {raw[:40]!r} is not UTF-8") from None
 
 
-def version_tuple(text: str) -> tuple[int, int]:
+def parse_version(text: str) -> tuple[int, int]:
     """Return major and minor number of a `software_version`."""
     match = re.match(r"([0-9]{1,6})\.([0-9]{1,6})", text)
     if match is None:

@@ -24,12 +24,12 @@ from fsbridge.formats.hangar.records import (
     HangarCommit,
     RefTable,
     Schema,
-    commit_digest,
+    compute_digest,
     decode,
     parse_commit,
     parse_schema,
-    tree_records,
-    version_tuple,
+    parse_version,
+    split_records,
 )
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, Store
@@ -52,11 +52,11 @@ class DatabaseProcess:
         """
         path = os.path.join(self._root, request["path"])
         for _ in range(3):  # a write to the database during an attempt can end the process that reads it
-            before = _written(path)
+            before = _read_version(path)
             try:
                 return self._ask(request)
             except ChildDied:  # LMDB aborts on a page that a writer has reused meanwhile, as it does on damage
-                if _written(path) == before:
+                if _read_version(path) == before:
                     raise
                 self._supervisor.forgive()
         raise Stale(f"{path}: written faster than it can be read")
@@ -79,7 +79,7 @@ class DatabaseProcess:
         self._supervisor.close()
 
 
-def _written(path: str) -> Hashable:
+def _read_version(path: str) -> Hashable:
     """Return a version of the file, which changes if the file is written to or replaced; None if it cannot be read."""
     try:
         status = os.stat(path)
@@ -119,19 +119,19 @@ class HangarRepository:
         self._staged: tuple[Hashable, RefTable | None] = (None, None)
         self._records: tuple[Hashable, LRU[str, bytes]] = (None, LRU(REMEMBERED_RECORDS))
         self._names: tuple[Hashable, dict[bytes, bytes]] | None = None
-        self.version = self._version()
+        self.version = self._read_release()
 
     def close(self) -> None:
         """End the child and close the folder."""
         self._databases.close()
         self.store.close()
 
-    def _version(self) -> str:
+    def _read_release(self) -> str:
         raw = self._branch_database().get(b"software_version")
         if raw is None:
             raise Unsupported(f"{self.place('')}: branch.lmdb names no release of Hangar; fsbridge reads 0.5 and later")
         text = decode(raw, "software version")
-        if version_tuple(text) < (0, 5):
+        if parse_version(text) < (0, 5):
             raise Unsupported(f"{self.place('')}: written by Hangar {text}; fsbridge reads 0.5 and later")
         return text
 
@@ -190,11 +190,11 @@ class HangarRepository:
                 batch.append(decode(key, "commit digest"))
             # 500 commits are described by one question.
             if len(batch) == 500:
-                yield from self._times(batch)
+                yield from self._read_times(batch)
                 batch = []
-        yield from self._times(batch)
+        yield from self._read_times(batch)
 
-    def _times(self, digests: Sequence[str]) -> Iterator[tuple[str, int]]:
+    def _read_times(self, digests: Sequence[str]) -> Iterator[tuple[str, int]]:
         try:
             yield from [(commit.digest, commit.mtime_ns) for commit in self._describe(digests)]
         except CorruptData:
@@ -202,7 +202,7 @@ class HangarRepository:
                 yield digests[0], self.stat("ref.lmdb").mtime_ns
             else:
                 for digest in digests:
-                    yield from self._times([digest])
+                    yield from self._read_times([digest])
 
     def commit(self, digest: str) -> HangarCommit:
         """Return a commit's description. Raises NotFound."""
@@ -237,8 +237,8 @@ class HangarRepository:
         if raw is None or spec is None or parents is None:
             raise CorruptData(f"{self.place('ref.lmdb')}: no tree, description or parents of commit {digest}")
         # 256 MiB of decoded records are four million samples.
-        records = tree_records(self._inflate(raw, (256 << 20), digest))
-        held = commit_digest(parents, self._inflate(spec, SPEC_BYTES, digest), records)
+        records = split_records(self._inflate(raw, (256 << 20), digest))
+        held = compute_digest(parents, self._inflate(spec, SPEC_BYTES, digest), records)
         if held != digest:  # LMDB and Blosc have no checksums: samples could have others' names
             raise CorruptData(f"{self.place('ref.lmdb')}: commit {digest} is damaged: what it holds has the digest {held}")
         table = RefTable(records)
@@ -250,7 +250,7 @@ class HangarRepository:
         except (CorruptData, TooLarge) as error:
             raise error.at(f"{self.place('ref.lmdb')}: commit {digest}") from None
 
-    def staged(self) -> RefTable | None:
+    def read_staged(self) -> RefTable | None:
         """Return the staging area's tree if it differs from the head branch's, that is, if something is not committed."""
         head = self.head()
         digest = self.branch(head) if head is not None else ""
@@ -258,12 +258,12 @@ class HangarRepository:
         known, table = self._staged
         if known == version:
             return table
-        stage = self._stage_table()
+        stage = self._read_stage()
         result = None if stage == self.table(digest) else stage
         self._staged = (version, result)
         return result
 
-    def _stage_table(self) -> RefTable:
+    def _read_stage(self) -> RefTable:
         for _ in range(READ_ATTEMPTS):
             try:
                 return RefTable([key + b" " + value for key, value in self._scan("stage_ref.lmdb", b"", snapshot=True)])

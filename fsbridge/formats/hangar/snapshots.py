@@ -102,7 +102,7 @@ class StagedSnapshot:
         return {"branch": self.repository.head()}
 
     def state(self) -> State:
-        staged = self.repository.staged()
+        staged = self.repository.read_staged()
         if staged is None:
             raise NotFound(f"{self.repository.place('')}: nothing is staged any more")
         return State(staged, self.mtime_ns)

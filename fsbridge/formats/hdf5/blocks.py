@@ -141,7 +141,7 @@ class Blocks:
             return self._find_bytes(start, length) or self._read_windows(start, length)
 
     def plan_ahead(self, start: int, length: int) -> list[tuple[int, int]]:
-        """Return the spans (start, length) that `part` would request for these bytes; none if they are present."""
+        """Return the spans (start, length) that `read_part` would request for these bytes; none if they are present."""
         if not length or self._find_bytes(start, length) is not None:
             return []
         if length > LARGEST_PART:

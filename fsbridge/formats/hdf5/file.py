@@ -242,7 +242,7 @@ class HDF5File:
         return value
 
     def drop_kept(self) -> None:
-        """Forget all objects of `kept`. Called when the file is closed or has been idle for long."""
+        """Forget all objects of `keep`. Called when the file is closed or has been idle for long."""
         self._kept.clear()
 
     @property

@@ -57,14 +57,14 @@ class Hops:
     def __init__(self) -> None:
         self._left = MAX_HOPS
 
-    def one_more(self, place: str) -> None:
+    def count_link(self, place: str) -> None:
         """Count one link. Raises TooDeep if that is one too many."""
         self._left -= 1
         if self._left < 0:
             raise TooDeep(f"{place}: more than {MAX_HOPS} links on the way")
 
 
-def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
+def parse_links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
     """Return a group's links by name. Entries that are malformed or lead out by `..` are left out."""
     records: dict[str, LinkRecord] = {}
     for attribute in LINKS:
@@ -99,13 +99,13 @@ class HdmfGroup(KeyedGroup):
     def native(self) -> Mapping[str, JSON]:
         """Return the documents, and under `external links` the links that lead to other files."""
         documents = KeyedGroup.native(self)
-        outside = {name: entry._asdict() for name, entry in self._links().items() if not self._is_here(entry)}
+        outside = {name: entry._asdict() for name, entry in self._read_links().items() if not self._is_here(entry)}
         return {**documents, "external links": outside} if outside else documents
 
     def listing(self, others: Callable[[OtherFile], object]) -> Iterator[Child]:
         """Yield directories, then links. A directory hides a link of its name. Damaged attributes hide only links."""
         try:
-            missing = dict(self._links())
+            missing = dict(self._read_links())
         except (FsbridgeError, OSError) as error:  # reported when the attributes or a link are asked for
             if not is_lasting(error):
                 raise
@@ -122,9 +122,9 @@ class HdmfGroup(KeyedGroup):
     def _list_link(self, name: str, entry: LinkRecord, mtime_ns: int) -> Child | None:
         """Return a link for a listing, in whatever way it is shown; None if it leads nowhere or is not followed."""
         try:
-            target = self._symlink(entry)
+            target = self._find_symlink(entry)
             if target is None:
-                if not self._is_here(entry) and self._allowed(entry) is None:
+                if not self._is_here(entry) and self._find_allowed(entry) is None:
                     self._remark(name, entry, "is not followed (--allow-external)")
                     return None
                 self._follow(name, entry, Hops())
@@ -146,7 +146,7 @@ class HdmfGroup(KeyedGroup):
         try:
             node = KeyedGroup.child(self, name)
         except NotFound:
-            entry = self._links().get(name)
+            entry = self._read_links().get(name)
             if entry is None:
                 raise
             return self._follow(name, entry, hops)
@@ -159,30 +159,30 @@ class HdmfGroup(KeyedGroup):
         return node
 
     def _follow(self, name: str, entry: LinkRecord, hops: Hops) -> Node:
-        target = self._symlink(entry)
+        target = self._find_symlink(entry)
         if target is not None:
             return Link(target)
         if self.nested == MAX_NESTED:
             raise TooDeep(f"{self._place()}: link {name!r} is inside {MAX_NESTED} others, and no more are followed")
         if self._is_here(entry):
-            root: Node = HdmfGroup(self.hierarchy, self._file(), self.opener)
+            root: Node = HdmfGroup(self.hierarchy, self._find_file(), self.opener)
         else:
-            folder = self._allowed(entry)
+            folder = self._find_allowed(entry)
             if folder is None:
                 self._remark(name, entry, "is not followed (--allow-external)")
                 raise NotFound(f"{self._place()}: {name!r} is a link to {entry.source!r}, which is not followed")
             root = self.hierarchy.keyed.externals.open(folder, self._open_external).root
-        hops.one_more(f"{self._place()}: link {name!r}")
+        hops.count_link(f"{self._place()}: link {name!r}")
         try:
             node = resolve(root, entry.path, hops)
         except NotFound as error:
             raise NotFound(f"{self._place()}: link {name!r}: {error}") from None
         return self._below(node, node.key, self.nested + 1) if isinstance(node, KeyedGroup) else node
 
-    def _links(self) -> Mapping[str, LinkRecord]:
-        return links(self.attributes())
+    def _read_links(self) -> Mapping[str, LinkRecord]:
+        return parse_links(self.attributes())
 
-    def _file(self) -> Key:
+    def _find_file(self) -> Key:
         """Return the root of the file that this group belongs to: it has a mark, or there are no groups above it."""
         top = key = self.key
         while SPECIFICATIONS not in self.hierarchy.group_attributes(key):
@@ -194,11 +194,11 @@ class HdmfGroup(KeyedGroup):
             key = key.parent
         return key
 
-    def _symlink(self, entry: LinkRecord) -> str | None:
+    def _find_symlink(self, entry: LinkRecord) -> str | None:
         """Return the relative target of a link, or None if a symbolic link cannot express it."""
         if not self._is_here(entry):
             return None
-        target = "/".join(part for part in (self._file(), entry.path) if part)
+        target = "/".join(part for part in (self._find_file(), entry.path) if part)
         if self.top and not f"{target}/".startswith(f"{self.top}/"):
             return None
         return posixpath.relpath(f"/{target}", f"/{self.key}")
@@ -207,17 +207,17 @@ class HdmfGroup(KeyedGroup):
         """Tell whether a link leads into the file that it is in."""
         if entry.source in (".", ""):
             return True
-        return self._folder(entry) == os.path.realpath(self.hierarchy.keyed.store.describe(self._file()))
+        return self._find_folder(entry) == os.path.realpath(self.hierarchy.keyed.store.describe(self._find_file()))
 
-    def _folder(self, entry: LinkRecord) -> str | None:
+    def _find_folder(self, entry: LinkRecord) -> str | None:
         """Return the real path of the file that a link leads to, or None in stores that are not directories."""
         asking.before_waiting()
-        root = self.hierarchy.keyed.store.describe(self._file())
+        root = self.hierarchy.keyed.store.describe(self._find_file())
         return os.path.realpath(os.path.join(root, entry.source)) if os.path.isdir(root) else None
 
-    def _allowed(self, entry: LinkRecord) -> str | None:
+    def _find_allowed(self, entry: LinkRecord) -> str | None:
         """Return the real path of the file that a link leads to, if it may be followed."""
-        path = self._folder(entry)
+        path = self._find_folder(entry)
         allowed = (os.path.realpath(folder).rstrip("/") + "/" for folder in self.hierarchy.keyed.config.allow_external)
         if path is None or not any(f"{path}/".startswith(folder) for folder in allowed) or not os.path.isdir(path):
             return None
@@ -243,13 +243,15 @@ class HdmfGroup(KeyedGroup):
         for attribute in LINKS:
             entries = attributes.get(attribute, [])
             for entry in entries if isinstance(entries, list) else [entries]:
-                if not links({attribute: [entry]}):
+                if not parse_links({attribute: [entry]}):
                     yield f"{place}: {attribute} has an entry that is no link: {json.dumps(entry)[:200]}"
-        missing = dict(links(attributes))
+        missing = dict(parse_links(attributes))
         for child in self.children() if missing else ():
             missing.pop(child.name, None)
         for name, link in missing.items():
-            why = "leads nowhere" if self._is_here(link) or self._allowed(link) else "is not followed (--allow-external)"
+            why = (
+                "leads nowhere" if self._is_here(link) or self._find_allowed(link) else "is not followed (--allow-external)"
+            )
             yield f"{place}: the link {name!r} to {link.path} in {link.source!r} {why}"
 
 
@@ -268,7 +270,7 @@ def resolve(root: Node, path: str, hops: Hops | None = None) -> Node:
             raise NotFound(f"{part!r} below an array")
         node = group.member(part, hops) if isinstance(group, HdmfGroup) else cast(Group, group).child(part)
         if isinstance(node, Link):
-            hops.one_more(path)
+            hops.count_link(path)
             pending.extend(node.target.split("/")[::-1])
         else:
             trail.append(node)
@@ -306,5 +308,5 @@ class HdmfDialect(Dialect):
         from fsbridge.formats.hdmf import references
 
         if name == "pickle":
-            return references.pickled(stored, items, native)
-        return references.json_references(native, table.object_decoder(codec, items)[0])
+            return references.make_pickled(stored, items, native)
+        return references.make_json(native, table.object_decoder(codec, items)[0])

@@ -26,7 +26,7 @@ PATH_CHARACTERS = 512
 """Characters of a reference field in a struct."""
 
 
-def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, Decoder]:
+def make_pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, Decoder]:
     """Return the shown type of elements of `stored`, and the decoder of their pickled chunk.
 
     Elements are objects, or structs with objects. `items` is the number of elements of a chunk, `native`
@@ -39,7 +39,7 @@ def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, D
     return dtypes.data_type(shown, native), PickledStructs(items, shown, references)
 
 
-def json_references(native: str, json2: Decoder) -> tuple[DataType, Decoder]:
+def make_json(native: str, json2: Decoder) -> tuple[DataType, Decoder]:
     """Return the decoder for `json2` on an array of references: its texts become paths (both as `vlen-utf8`)."""
     return replace(dtypes.STRING, native=native), JSONPaths(json2)
 
@@ -63,7 +63,7 @@ class PickledPaths(Decoder):
     name: str = "pickle"
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        return objects.encode((_text(_path(element)) for element in _elements(data, self.items)), None, limit)
+        return objects.encode((_encode(_read_path(element)) for element in _read_elements(data, self.items)), None, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class PickledStructs(Decoder):
     name: str = "pickle"
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        elements = _elements(data, self.items)
+        elements = _read_elements(data, self.items)
         if len(elements) * self.stored.itemsize > limit:
             raise TooLarge(f"{len(elements)} structs of {self.stored.itemsize} bytes, the limit is {limit}")
         rows = [self._row(element) for element in elements]
@@ -89,7 +89,8 @@ class PickledStructs(Decoder):
         if not isinstance(element, tuple) or len(element) != len(self.references):
             raise CorruptData(f"an element is not a struct of {len(self.references)} fields")
         return tuple(
-            _fixed_path(value) if reference else value for value, reference in zip(element, self.references, strict=True)
+            _read_fixed_path(value) if reference else value
+            for value, reference in zip(element, self.references, strict=True)
         )
 
 
@@ -102,10 +103,10 @@ class JSONPaths(Decoder):
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         texts = (str(item, "utf-8") for item in objects.split(self.json2.decode(data, None, limit, None)))
-        return objects.encode((_text(_path(_parsed(text))) for text in texts), None, limit)
+        return objects.encode((_encode(_read_path(_parse(text))) for text in texts), None, limit)
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     if not text.startswith("{"):
         return text
     try:
@@ -114,7 +115,7 @@ def _parsed(text: str) -> Any:
         raise CorruptData(f"{text[:60]!r} is not a reference") from None
 
 
-def _elements(data: Buffer, items: int) -> Sequence[Any]:
+def _read_elements(data: Buffer, items: int) -> Sequence[Any]:
     from fsbridge.formats.hdmf.unpickle import read_object_array  # not at the top: no other store needs it
 
     array = read_object_array(data)
@@ -123,7 +124,7 @@ def _elements(data: Buffer, items: int) -> Sequence[Any]:
     return array.elements
 
 
-def _path(element: Any) -> str:
+def _read_path(element: Any) -> str:
     """Return the path of a reference. Text is a path already; None, and 0 (Zarr's fill value), are the empty path."""
     if isinstance(element, dict):
         element = element.get("path")
@@ -137,14 +138,14 @@ def _path(element: Any) -> str:
     raise Unsupported(f"a {type(element).__name__} is in place of a reference")
 
 
-def _fixed_path(element: Any) -> str:
-    path = _path(element)
+def _read_fixed_path(element: Any) -> str:
+    path = _read_path(element)
     if len(path) > PATH_CHARACTERS or path.endswith("\0"):
         raise Unsupported(f"a reference to a path of {len(path)} characters; a struct's field has {PATH_CHARACTERS}")
     return path
 
 
-def _text(path: str) -> bytes:
+def _encode(path: str) -> bytes:
     try:
         return path.encode()
     except UnicodeEncodeError:

@@ -36,7 +36,7 @@ class Global:
 
 
 @dataclass(slots=True, eq=False)
-class Made:
+class RecordedCall:
     """A recorded call in a pickle: the callable, its arguments, and the state and items that the result then gets."""
 
     what: Global
@@ -82,15 +82,15 @@ def read_object_array(data: bytes | bytearray | memoryview, most_steps: int = MA
         raise CorruptData(f"damaged pickle: {error!r} before byte {stream.tell()}") from None
     if left:
         raise CorruptData(f"{left} bytes follow the pickle")
-    return _array(value)
+    return _make_array(value)
 
 
-def _array(value: Any) -> PickledArray:
+def _make_array(value: Any) -> PickledArray:
     """Return the array that `value` records.
 
     numpy writes `_reconstruct(ndarray, (0,), b'b')` with the state (1, shape, dtype, F-order, items).
     """
-    if not isinstance(value, Made) or value.what.name != "_reconstruct" or not isinstance(value.state, tuple):
+    if not isinstance(value, RecordedCall) or value.what.name != "_reconstruct" or not isinstance(value.state, tuple):
         raise Unsupported("a pickle of something other than a numpy array")
     if len(value.state) != 5:
         raise Unsupported("a pickled numpy array of another version")
@@ -106,37 +106,37 @@ def _array(value: Any) -> PickledArray:
     made: dict[int, Any] = {}  # an element that occurs often is converted once, so that work stays linear
     for item in items:
         if id(item) not in made:
-            made[id(item)] = _plain(item)
+            made[id(item)] = _make_plain(item)
     return PickledArray(shape, [made[id(item)] for item in items])
 
 
 def _is_object_dtype(value: Any) -> bool:
     """Recognise `dtype('O8', ...)`, or a struct `dtype('V<n>', ...)`: numpy stores only arrays with objects as lists."""
-    if not isinstance(value, Made) or value.what != Global("numpy", "dtype") or not value.arguments:
+    if not isinstance(value, RecordedCall) or value.what != Global("numpy", "dtype") or not value.arguments:
         return False
     code = value.arguments[0]
     return isinstance(code, str) and code[:1] in ("O", "V")
 
 
-def _plain(item: Any) -> Any:
+def _make_plain(item: Any) -> Any:
     """Return an element as plain data. A reference becomes its dictionary; tuples are a struct's fields."""
-    if isinstance(item, Made | dict):
-        return _reference(item)
+    if isinstance(item, RecordedCall | dict):
+        return _make_reference(item)
     if isinstance(item, tuple):
-        return tuple(_reference(part) if isinstance(part, Made | dict) else _leaf(part) for part in item)
-    return _leaf(item)
+        return tuple(_make_reference(part) if isinstance(part, RecordedCall | dict) else _check_leaf(part) for part in item)
+    return _check_leaf(item)
 
 
-def _reference(item: Made | dict[str, Any]) -> dict[str, Any]:
-    if isinstance(item, Made) and (item.what != _REFERENCE or item.arguments):
+def _make_reference(item: RecordedCall | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(item, RecordedCall) and (item.what != _REFERENCE or item.arguments):
         raise Unsupported(f"a pickled {item.what.module}.{item.what.name} is in place of a reference")
-    pairs = item.items if isinstance(item, Made) else item
+    pairs = item.items if isinstance(item, RecordedCall) else item
     if len(pairs) > MAX_KEYS:
         raise Unsupported(f"a pickled dictionary of {len(pairs)} keys is in place of a reference")
-    return {key: _leaf(value) for key, value in pairs.items()}
+    return {key: _check_leaf(value) for key, value in pairs.items()}
 
 
-def _leaf(value: Any) -> Any:
+def _check_leaf(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
     raise Unsupported(f"a pickled {type(value).__name__} inside an element")
@@ -193,41 +193,41 @@ def _run(stream: io.BytesIO, most_steps: int) -> Any:
     return machine.stack[0]
 
 
-def _text(argument: str) -> str:
+def _check_text(argument: str) -> str:
     """Return the text. Raises UnicodeEncodeError for surrogates, which pickletools lets pass."""
     argument.encode("utf-8")
     return argument
 
 
-def _integer(argument: int) -> int:
+def _check_integer(argument: int) -> int:
     if argument.bit_length() > MAX_INT_BITS:
         raise Unsupported(f"a pickled integer of {argument.bit_length()} bits")
     return argument
 
 
-def _global(module: Any, name: Any) -> Global:
+def _make_global(module: Any, name: Any) -> Global:
     if not isinstance(module, str) or not isinstance(name, str) or (module, name) not in _ALLOWED:
         raise Unsupported(f"the pickle names {str(module)[:60]}.{str(name)[:60]}: only arrays of references are read")
     return Global(module, name)
 
 
-def _stack_global(machine: _Machine) -> Global:
+def _take_global(machine: _Machine) -> Global:
     name = machine.pop()
-    return _global(machine.pop(), name)
+    return _make_global(machine.pop(), name)
 
 
-def _make(machine: _Machine) -> Made:
+def _make(machine: _Machine) -> RecordedCall:
     """Record the call of REDUCE or NEWOBJ."""
     arguments, what = machine.pop(), machine.pop()
     if not isinstance(what, Global) or not isinstance(arguments, tuple):
         raise Unsupported("the pickle calls something other than a name")
-    return Made(what, arguments)
+    return RecordedCall(what, arguments)
 
 
 def _build(machine: _Machine) -> None:
     state = machine.pop()
     target = machine.stack[-1]
-    if not isinstance(target, Made) or target.state is not None:
+    if not isinstance(target, RecordedCall) or target.state is not None:
         raise Unsupported("the pickle changes something it did not make")
     target.state = state
 
@@ -241,13 +241,13 @@ def _append(machine: _Machine, items: list[Any]) -> None:
 
 def _set_items(machine: _Machine, items: list[Any]) -> None:
     target = machine.stack[-1]
-    mapping = target.items if isinstance(target, Made) else target
+    mapping = target.items if isinstance(target, RecordedCall) else target
     if not isinstance(mapping, dict):
         raise Unsupported("the pickle sets items of something other than a dictionary")
-    mapping.update(_dict(items))
+    mapping.update(_make_dict(items))
 
 
-def _dict(items: list[Any]) -> dict[str, Any]:
+def _make_dict(items: list[Any]) -> dict[str, Any]:
     if len(items) % 2 or not all(isinstance(key, str) for key in items[::2]):
         raise Unsupported("a pickled dictionary whose keys are not text")
     return dict(zip(items[::2], items[1::2], strict=True))
@@ -259,7 +259,7 @@ def _memoize(machine: _Machine, index: int) -> None:
     machine.memo[index] = machine.stack[-1]
 
 
-def _tuple_of(machine: _Machine, count: int) -> tuple[Any, ...]:
+def _take_tuple(machine: _Machine, count: int) -> tuple[Any, ...]:
     return tuple([machine.pop() for _ in range(count)][::-1])
 
 
@@ -272,22 +272,22 @@ _PUSHED: dict[str, Callable[[_Machine, Any], Any]] = {
     "NONE": lambda machine, argument: None,
     "NEWTRUE": lambda machine, argument: True,
     "NEWFALSE": lambda machine, argument: False,
-    "BININT BININT1 BININT2 LONG1 LONG4": lambda machine, argument: _integer(argument),
+    "BININT BININT1 BININT2 LONG1 LONG4": lambda machine, argument: _check_integer(argument),
     "BINFLOAT SHORT_BINBYTES BINBYTES BINBYTES8 SHORT_BINSTRING BINSTRING": lambda machine, argument: argument,
-    "SHORT_BINUNICODE BINUNICODE BINUNICODE8": lambda machine, argument: _text(argument),
+    "SHORT_BINUNICODE BINUNICODE BINUNICODE8": lambda machine, argument: _check_text(argument),
     "MARK": lambda machine, argument: _MARK,
     "EMPTY_LIST": lambda machine, argument: [],
     "EMPTY_DICT": lambda machine, argument: {},
     "EMPTY_TUPLE": lambda machine, argument: (),
     "LIST": lambda machine, argument: machine.pop_mark(),
-    "DICT": lambda machine, argument: _dict(machine.pop_mark()),
+    "DICT": lambda machine, argument: _make_dict(machine.pop_mark()),
     "TUPLE": lambda machine, argument: tuple(machine.pop_mark()),
-    "TUPLE1": lambda machine, argument: _tuple_of(machine, 1),
-    "TUPLE2": lambda machine, argument: _tuple_of(machine, 2),
-    "TUPLE3": lambda machine, argument: _tuple_of(machine, 3),
+    "TUPLE1": lambda machine, argument: _take_tuple(machine, 1),
+    "TUPLE2": lambda machine, argument: _take_tuple(machine, 2),
+    "TUPLE3": lambda machine, argument: _take_tuple(machine, 3),
     "BINGET LONG_BINGET": lambda machine, argument: machine.memo[argument],
-    "GLOBAL": lambda machine, argument: _global(*argument.split(" ", 1)),
-    "STACK_GLOBAL": lambda machine, argument: _stack_global(machine),
+    "GLOBAL": lambda machine, argument: _make_global(*argument.split(" ", 1)),
+    "STACK_GLOBAL": lambda machine, argument: _take_global(machine),
     "REDUCE NEWOBJ": lambda machine, argument: _make(machine),
 }
 """Opcodes that push a value: functions of the machine and the argument that return the value."""

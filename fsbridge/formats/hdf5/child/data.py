@@ -9,7 +9,7 @@ import base64
 import ctypes
 import math
 import os
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, Table
 from fsbridge.formats.hdf5.child.data_file import Answer, Refusal
 from fsbridge.formats.hdf5.child.h5types import widen
 from fsbridge.formats.hdf5.child.lacking import LackingSources
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, encode_name, make_buffer
+from fsbridge.formats.hdf5.child.objects import FAILURES, H5_ERRORS, encode_name, make_buffer
 from fsbridge.formats.hdf5.child.sources import select
 
 SMALL_TABLE_CHUNKS = 64
@@ -42,7 +42,7 @@ class Datasets(LackingSources):
     """One opened file with its datasets."""
 
     def _open_dataset(self, path: list[str]) -> Any:
-        """Open the dataset at `path` so that HDF5 looks for other files in the same places as `sources`."""
+        """Open the dataset at `path` so that HDF5 looks for other files in the same places as `find_sources`."""
         dataset = self.walk(path)
         if not isinstance(dataset, h5d.DatasetID):
             raise Refusal("not_found", "not a dataset")
@@ -110,10 +110,8 @@ class Datasets(LackingSources):
         chunk = plist.get_chunk() if plist.get_layout() == h5d.CHUNKED else ()
         parts = [] if fill is None else [fill]
         if self.blocks is None and 0 < count <= TEXTS_LOOKED_AT and math.prod(chunk) <= 4 * TEXTS_LOOKED_AT:
-            try:
+            with suppress(*FAILURES):  # reading a chunk reports the error
                 parts += self._read_elements(dataset, described, (0,) * len(shape), shape)
-            except (Refusal, MemoryError, *H5_ERRORS):
-                pass  # reading a chunk reports the error
         return all(map(_is_utf8, parts))
 
     def _read_small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:

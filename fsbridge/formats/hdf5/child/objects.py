@@ -34,6 +34,8 @@ ATTRIBUTE_STORAGE_BYTES = 8 << 20
 
 H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError)
 """Exceptions that h5py raises for damaged objects, depending on the damage."""
+FAILURES = (Refusal, MemoryError, *H5_ERRORS)
+"""Exceptions by which a question fails and after which the next one can be asked (`describe_failure`)."""
 
 NAME, KIND = 0, 1
 """Positions in a member's list."""
@@ -153,13 +155,9 @@ class Objects(OpenedFile, ABC):
             if answer["kind"] == "dataset" and (answer["sources"] or answer["layout"] in ("virtual", "external")):
                 return b""
             member[KIND] = answer["kind"]
-        except MemoryError:
-            return b""
-        except (Refusal, *H5_ERRORS) as error:
-            if isinstance(error, Refusal) and error.kind == "denied":
-                return b""
+        except FAILURES as error:
             answer = describe_failure(error)
-            if answer["error"] == "unreachable":
+            if answer["error"] in ("denied", "too_large", "unreachable"):
                 return b""
         text = json.dumps(answer).encode()
         # A longer description is asked for by itself.
@@ -226,7 +224,7 @@ class Objects(OpenedFile, ABC):
         for raw in names:
             try:
                 value = self.read_attribute(h5a.open(owner, raw))
-            except (*H5_ERRORS, MemoryError) as error:
+            except FAILURES as error:
                 raise_if_transient(error)
                 value = {"_ERROR": f"attribute cannot be read: {reason(error)}"}
             size = len(json.dumps(value))
@@ -303,7 +301,7 @@ class Window(NamedTuple):
 
 
 def iterate_links(group: Any, start: int, most: int) -> list[StoredLink]:
-    """Return members from number `start`, see `Objects.links`."""
+    """Return members from number `start`, see `Objects.read_links`."""
     links: list[StoredLink] = []
 
     def add(raw: bytes, info: Any) -> bool:

@@ -20,8 +20,8 @@ from h5py import h5g, h5l, h5o
 
 from fsbridge.formats.hdf5.child.block_file import BlockFile
 from fsbridge.formats.hdf5.child.data import SMALL_TABLE_CHUNKS, Datasets
-from fsbridge.formats.hdf5.child.data_file import Refusal, open_blocks
-from fsbridge.formats.hdf5.child.objects import FIRST_PAGE_MEMBERS, H5_ERRORS, StoredLink, iterate_links
+from fsbridge.formats.hdf5.child.data_file import open_blocks
+from fsbridge.formats.hdf5.child.objects import FAILURES, FIRST_PAGE_MEMBERS, StoredLink, iterate_links
 
 ATTEMPTS = 8
 """Most attempts for one object: header, continuation, attribute heap, variable-length values, chunk index nodes."""
@@ -183,7 +183,7 @@ class MetadataPrefetch:
         with self._blocks.only_present() as lacking:
             try:
                 return action(), lacking
-            except (Refusal, MemoryError, *H5_ERRORS):
+            except FAILURES:
                 return None, lacking
 
     @contextlib.contextmanager

@@ -18,8 +18,8 @@ import numpy as np
 from fsbridge import children as protocol
 from fsbridge.children import server
 from fsbridge.formats.hdf5.child.alone import LoneFile
-from fsbridge.formats.hdf5.child.data_file import Answer, Refusal
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, describe_failure
+from fsbridge.formats.hdf5.child.data_file import Answer
+from fsbridge.formats.hdf5.child.objects import FAILURES, describe_failure
 from fsbridge.formats.hdf5.child.prefetch import MetadataPrefetch
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
@@ -48,7 +48,7 @@ def answer(worker: LoneFile, request: dict[str, Any]) -> Answer:
             worker.check_version(request.get("version"))
             worker.reopen_after_refusal()
         return operations[request["op"]](request)
-    except (Refusal, MemoryError, *H5_ERRORS) as error:
+    except FAILURES as error:
         return describe_failure(error), []
 
 

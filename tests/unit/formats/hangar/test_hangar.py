@@ -16,7 +16,7 @@ from fsbridge.config import Config
 from fsbridge.errors import NotFound, SetupError, Stale, Unsupported
 from fsbridge.formats.hangar.hierarchy import HangarRoot, HangarSource, SampleArray
 from fsbridge.formats.hangar.records import (
-    commit_digest,
+    compute_digest,
 )
 from fsbridge.formats.open import open_source
 from fsbridge.model import Link, as_array
@@ -253,7 +253,7 @@ def test_reading_beside_a_writer_sees_one_state_at_a_time(crashed: Path) -> None
         while reads < 30 or (rounds < 2 and writer.is_alive()):  # the scheduler decides which of them runs
             reads += 1
             try:
-                table = repository.staged()
+                table = repository.read_staged()
                 assert table is not None
             except Stale:
                 continue
@@ -304,7 +304,7 @@ def test_a_hundred_thousand_samples(crashed: Path) -> None:
     records = sorted([*old, *(b"f:array:s%06d " % i + digest for i in range(100_000))])
     packed = blosc.compress(b"$".join(records), b"zstd", 1, 0)
     spec = get(crashed / ".hangar" / "ref.lmdb", f"{commit}:spec".encode())
-    large = commit_digest(commit.encode(), blosc.decompress(spec), records).encode()
+    large = compute_digest(commit.encode(), blosc.decompress(spec), records).encode()
     put(crashed / ".hangar" / "ref.lmdb", {large: commit.encode(), large + b":spec": spec, large + b":ref": bytes(packed)})
     put(crashed / ".hangar" / "branch.lmdb", {b"branch:master": large})
     source = opened(crashed)

@@ -16,7 +16,7 @@ from fsbridge.formats.hangar.records import (
     parse_commit,
     parse_record,
     parse_schema,
-    tree_records,
+    split_records,
 )
 
 EXAMPLES = 300
@@ -95,7 +95,7 @@ def test_commit_syntax() -> None:
 
 def test_tree_records_are_sorted_or_get_sorted() -> None:
     records = b"f:b:y 0=2$s:b:f 1=1$f:b:x 0=1$n:c:k.a:s 0=3$n:c:k:s 0=4$n:c:k:t 0=5$s:c:n 1=2"
-    table = RefTable(tree_records(records))
+    table = RefTable(split_records(records))
     assert list(table.columns()) == [("b", "1=1"), ("c", "1=2")]
     assert list(table.samples("b", nested=False)) == ["x", "y"]
     assert list(table.samples("c", nested=True)) == ["k.a", "k"]

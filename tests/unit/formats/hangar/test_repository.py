@@ -24,7 +24,7 @@ from fsbridge.formats.hangar.records import (
     RowRecord,
     TextRecord,
     parse_record,
-    tree_records,
+    split_records,
 )
 from fsbridge.formats.hangar.repository import DatabaseProcess, HangarRepository
 from fsbridge.store.local import LocalStore
@@ -191,7 +191,7 @@ def test_a_commit_that_is_not_what_its_digest_says_is_corrupt(plain: Path, part:
     stored = get(database, key)
     if part == ":ref":
         seven, eight = (
-            next(record for record in tree_records(blosc.decompress(stored)) if record.startswith(name))
+            next(record for record in split_records(blosc.decompress(stored)) if record.startswith(name))
             for name in (b"f:table10:#7 ", b"f:table10:#8 ")
         )
         exchanged = blosc.decompress(stored).replace(seven, b"f:table10:#7 " + eight.split(b" ")[1])

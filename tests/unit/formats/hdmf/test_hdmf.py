@@ -21,7 +21,7 @@ from waiting import until
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, TooDeep, Unreachable, Unsupported
-from fsbridge.formats.hdmf import links, resolve
+from fsbridge.formats.hdmf import parse_links, resolve
 from fsbridge.formats.keyed.hierarchy import KeyedGroup
 from fsbridge.formats.open import open_source
 from fsbridge.metadata import JSON
@@ -286,10 +286,10 @@ def test_entries_that_are_no_links_are_left_out() -> None:
         entry("x", "/b", 7), entry("x", "/b", "\ud800"), entry("x", "/b", "../\0"),
         {"name": "x"}, {"name": 1, "path": "/a", "source": "."},
     ]  # fmt: skip
-    assert links({"zarr_link": [*bad, good]}) == {"good": ("a/b", ".")}
-    assert links({"_LINKS": [good, entry("good", "/other")]}) == {"good": ("a/b", ".")}
+    assert parse_links({"zarr_link": [*bad, good]}) == {"good": ("a/b", ".")}
+    assert parse_links({"_LINKS": [good, entry("good", "/other")]}) == {"good": ("a/b", ".")}
     for value in (None, 1, "x", {}, {"name": "x"}):
-        assert links({"zarr_link": value}) == {}
+        assert parse_links({"zarr_link": value}) == {}
 
 
 def test_links_cannot_leave_the_store(copy: Path, generation: str, tmp_path: Path) -> None:

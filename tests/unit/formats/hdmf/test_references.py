@@ -15,7 +15,7 @@ from fsbridge.codecs import Buffer, CodecChain, Overflow
 from fsbridge.codecs.blosc import Blosc
 from fsbridge.codecs.objects import json2, split
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.formats.hdmf.references import PATH_CHARACTERS, JSONPaths, pickled
+from fsbridge.formats.hdmf.references import PATH_CHARACTERS, JSONPaths, make_pickled
 
 LIMIT = 1 << 20
 OBJECTS = np.dtype("O")
@@ -28,7 +28,7 @@ def texts(found: Buffer) -> list[str]:
 
 def test_a_dataset_of_references_is_the_paths(tmp_path: Path) -> None:
     chunk = unpack("zarr2", tmp_path) / "session.nwb.zarr/general/extracellular_ephys/electrodes/group/0"
-    dtype, decoder = pickled(OBJECTS, 6, "|O")
+    dtype, decoder = make_pickled(OBJECTS, 6, "|O")
     assert dtype.serializer == "vlen-utf8"
     found = CodecChain((Blosc(), decoder)).decode(chunk.read_bytes(), None, LIMIT)
     assert texts(found) == expected_facts("zarr2")["general/extracellular_ephys/electrodes/group"]
@@ -36,7 +36,7 @@ def test_a_dataset_of_references_is_the_paths(tmp_path: Path) -> None:
 
 def test_a_struct_keeps_its_numbers_and_gets_the_path(tmp_path: Path) -> None:
     chunk = unpack("zarr2", tmp_path) / "session.nwb.zarr/intervals/trials/timeseries/0"
-    dtype, decoder = pickled(FIELDS, 5, "struct")
+    dtype, decoder = make_pickled(FIELDS, 5, "struct")
     assert dtype.numpy == np.dtype([("idx_start", "<i4"), ("count", "<i4"), ("timeseries", f"<U{PATH_CHARACTERS}")])
     out = bytearray(5 * dtype.itemsize)
     CodecChain((Blosc(), decoder)).decode_into(chunk.read_bytes(), memoryview(out), LIMIT)
@@ -62,26 +62,26 @@ def objects(*elements: object) -> bytes:
 
 
 def test_elements_that_were_never_written_are_empty() -> None:
-    found = pickled(OBJECTS, 3, "|O")[1].decode(objects(0, None, {"path": "/x"}), None, LIMIT, None)
+    found = make_pickled(OBJECTS, 3, "|O")[1].decode(objects(0, None, {"path": "/x"}), None, LIMIT, None)
     assert texts(found) == ["", "", "/x"]
 
 
 @pytest.mark.parametrize("element", [1, 1.5, True, b"/x", {"source": "."}, {"path": None}])
 def test_elements_that_are_no_references_are_unsupported(element: object) -> None:
     with pytest.raises(Unsupported):
-        pickled(OBJECTS, 1, "|O")[1].decode(objects(element), None, LIMIT, None)
+        make_pickled(OBJECTS, 1, "|O")[1].decode(objects(element), None, LIMIT, None)
 
 
 def test_the_number_of_elements_is_checked() -> None:
     with pytest.raises(CorruptData, match="2 elements where the chunk has 3"):
-        pickled(OBJECTS, 3, "|O")[1].decode(objects("a", "b"), None, LIMIT, None)
+        make_pickled(OBJECTS, 3, "|O")[1].decode(objects("a", "b"), None, LIMIT, None)
 
 
 def test_sizes_are_limited() -> None:
     with pytest.raises(Overflow):
-        pickled(OBJECTS, 3, "|O")[1].decode(objects(*["x" * 400] * 3), None, 1000, None)
+        make_pickled(OBJECTS, 3, "|O")[1].decode(objects(*["x" * 400] * 3), None, 1000, None)
     with pytest.raises(TooLarge):
-        pickled(FIELDS, 1, "struct")[1].decode(_structs([(1, 2, {"path": "/x"})]), None, 1000, None)
+        make_pickled(FIELDS, 1, "struct")[1].decode(_structs([(1, 2, {"path": "/x"})]), None, 1000, None)
 
 
 def _structs(rows: list[tuple[object, ...]]) -> bytes:
@@ -91,10 +91,10 @@ def _structs(rows: list[tuple[object, ...]]) -> bytes:
 
 
 def test_a_path_is_never_cut() -> None:
-    decoder = pickled(FIELDS, 1, "struct")[1]
+    decoder = make_pickled(FIELDS, 1, "struct")[1]
     longest = "/" + "x" * (PATH_CHARACTERS - 1)
     found = decoder.decode(_structs([(1, 2, {"path": longest})]), None, LIMIT, None)
-    assert np.frombuffer(found, pickled(FIELDS, 1, "struct")[0].numpy)[0]["timeseries"] == longest
+    assert np.frombuffer(found, make_pickled(FIELDS, 1, "struct")[0].numpy)[0]["timeseries"] == longest
     for path in (longest + "x", "/x\0"):
         with pytest.raises(Unsupported, match="path of"):
             decoder.decode(_structs([(1, 2, {"path": path})]), None, LIMIT, None)
@@ -107,11 +107,11 @@ def test_struct_types_that_hold_something_else_are_refused() -> None:
         [("a", "V8"), ("b", "O")],
     ):
         with pytest.raises(Unsupported, match="in a pickled struct"):
-            pickled(np.dtype(fields), 1, "struct")
+            make_pickled(np.dtype(fields), 1, "struct")
 
 
 def test_big_endian_fields_become_little_endian() -> None:
-    dtype, decoder = pickled(np.dtype([("n", ">i4"), ("r", "O")]), 1, "struct")
+    dtype, decoder = make_pickled(np.dtype([("n", ">i4"), ("r", "O")]), 1, "struct")
     array = np.empty(1, [("n", ">i4"), ("r", "O")])
     array[0] = (258, "/x")
     assert bytes(decoder.decode(pickle.dumps(array), None, LIMIT, None))[:4] == struct.pack("<i", 258)
