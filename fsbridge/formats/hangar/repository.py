@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from fsbridge.asking import before_waiting
 from fsbridge.children.client import ChildDied, ChildProcess
@@ -90,8 +90,6 @@ def _read_version(path: str) -> Hashable:
 
 DATABASES = ("branch.lmdb", "ref.lmdb", "hash.lmdb")
 """Databases that hold metadata, besides those of the staging area."""
-TABLES_BYTES = 64 << 20
-"""Bytes of commit trees that are kept: the newest one of a million samples, or many small ones."""
 SPEC_BYTES = 1 << 20
 """Most decoded bytes of a commit's description. It is short, because a person writes the message in it."""
 REMEMBERED_RECORDS = 20_000
@@ -99,11 +97,8 @@ REMEMBERED_RECORDS = 20_000
 REMEMBERED_COMMITS = 1000
 """Schemas and commit descriptions that are kept."""
 SETTLED_NS = 1_000_000_000
-"""Age of a file's last write, in ns, from which on another write is certain to change its mtime, even by a coarse clock."""
-READ_ATTEMPTS = 5
-"""Attempts to read a staging area that changes between two pages of its listing."""
+"""Least age of a file's last write, in ns, at which another write is certain to change its mtime, even by a coarse clock."""
 
-T = TypeVar("T")
 _BLOSC = CodecChain((Blosc(),))
 
 
@@ -115,7 +110,7 @@ class HangarRepository:
         self._databases = databases
         self._commits: LRU[str, HangarCommit] = LRU(REMEMBERED_COMMITS)
         self._schemas: LRU[str, Schema] = LRU(REMEMBERED_COMMITS)
-        self._tables: LRU[str, RefTable] = LRU(TABLES_BYTES)
+        self._tables: LRU[str, RefTable] = LRU(64 << 20)  # bytes: one of a million samples, or many small ones
         self._staged: tuple[Hashable, RefTable | None] = (None, None)
         self._records: tuple[Hashable, LRU[str, bytes]] = (None, LRU(REMEMBERED_RECORDS))
         self._names: tuple[Hashable, dict[bytes, bytes]] | None = None
@@ -264,7 +259,7 @@ class HangarRepository:
         return result
 
     def _read_stage(self) -> RefTable:
-        for _ in range(READ_ATTEMPTS):
+        for _ in range(5):  # it may change between two pages of its listing
             try:
                 return RefTable([key + b" " + value for key, value in self._scan("stage_ref.lmdb", b"", snapshot=True)])
             except Stale:

@@ -32,8 +32,8 @@ from fsbridge.metadata import Index, Origin
 from fsbridge.store import Stat
 from fsbridge.threads.workers import Workers
 
-FIRST_DATASETS, MOST_DATASETS = 4, 32
-"""Datasets that are prefetched: at first, and at most after some growth."""
+MOST_DATASETS = 32
+"""Most datasets that are prefetched at a time."""
 MOST_PAGES = 32
 """Most pages of members that are searched for the next dataset at a time. Most files have one in each group, or none."""
 
@@ -69,7 +69,7 @@ class NextDatasets:
                 pass
             self._ahead = min(2 * self._ahead, MOST_DATASETS)
         elif last is not None and self._find_next(self._walk_behind(last), path) == path:
-            self._coming, self._ahead = self._walk_behind(path), FIRST_DATASETS
+            self._coming, self._ahead = self._walk_behind(path), 4  # doubled with each dataset that was expected
             self._fetched.clear()
         else:
             return
@@ -151,10 +151,6 @@ class HDF5Origin:
             return False
 
 
-SENT_BYTES, SENT_CHUNKS = MIB, 64
-"""Most bytes and chunks of a dataset that are prefetched before it is read. Datasets read in sequence are mostly smaller."""
-
-
 class HDF5Array(DatasetVersion):
     """One version of a dataset, with its chunks."""
 
@@ -206,10 +202,11 @@ def _fetch(file: HDF5File, path: tuple[str, ...]) -> None:
     """Prefetch the first stored bytes of a dataset, if their place is known without another question."""
     answer, stat = pages.read_description(file, path)
     array = open_array(file, path, answer, stat)
-    left, chunks = SENT_BYTES, array.chunks
+    # At most a megabyte and 64 chunks: datasets that are read in sequence are mostly smaller.
+    left, chunks = MIB, array.chunks
     if isinstance(chunks, TableChunks) and array.dataset.table is None:
         return
-    for index in itertools.islice(np.ndindex(array.metadata.grid.counts), SENT_CHUNKS):
+    for index in itertools.islice(np.ndindex(array.metadata.grid.counts), 64):
         with contextlib.suppress(NotFound):
             place = chunks.find_stored(index)
             left -= 0 if place is None else place[1]

@@ -21,12 +21,6 @@ from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
 from fsbridge.store import Stat
 
-PAGES_BYTES = 32 << 20
-"""Memory for pages, for all files together: some 30,000 datasets."""
-LATEST_GROUPS = 256
-"""Most groups for which it is remembered which of their pages was used last."""
-
-
 Path = tuple[str, ...]
 
 
@@ -60,8 +54,8 @@ class KeptPages(SharedPart):
     """The pages that are kept, for all files of the mount."""
 
     def __init__(self) -> None:
-        self.kept: LRU[PageKey, GroupPage] = LRU(PAGES_BYTES)
-        self.latest: LRU[PageKey, int] = LRU(LATEST_GROUPS)
+        self.kept: LRU[PageKey, GroupPage] = LRU(32 << 20)  # bytes: some 30,000 datasets
+        self.latest: LRU[PageKey, int] = LRU(256)
         """For each group the start of the page that was used last. The next wanted member is probably in the same page."""
 
 

@@ -18,9 +18,6 @@ from fsbridge.store import Stat
 
 log = logging.getLogger(__name__)
 
-LOOKING, ASKING = 0.5, 0.8
-"""Most time that the child looks at objects, and that its answer is waited for, as fractions of a look-up's deadline."""
-
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
@@ -81,9 +78,10 @@ def whole_file(file: HDF5File) -> WholeFile | None:
     stat, knowledge = file.current().stat, file.keep(_Knowledge, _Knowledge)
     known, seconds = knowledge.last, file.config.metadata_deadline
     if known is None or known.version != stat.version:
-        question = {"op": "alone", "most_seconds": LOOKING * seconds}
+        # The child looks at objects for half of a look-up's deadline. A late answer leaves a fifth of it.
+        question = {"op": "alone", "most_seconds": 0.5 * seconds}
         try:
-            answer, _, stat = file.ask(question, seconds=ASKING * seconds)
+            answer, _, stat = file.ask(question, seconds=0.8 * seconds)
             known = _Known(stat.version, answers.parse_optional_text(answer, "needs"))
         except (CorruptData, Unsupported, TooLarge) as error:
             log.info("%s is shown as an HDF5 file made anew: %s", file.path, error)

@@ -22,8 +22,6 @@ DATA_BYTES = 512 << 10
 """A read of more bytes than this is data. It is requested by itself and its bytes are not kept."""
 MOST_DATA_BYTES = 16 << 20
 """Most bytes of data in one question to the daemon."""
-GROUPS = 64
-"""Most remembered groups of blocks that are needed together."""
 
 GROUP_NODE, CHUNK_NODE = 0, 1
 """Node types of version 1 B-trees."""
@@ -46,7 +44,8 @@ class BlockFile:
         self._position = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._lacking: set[int] | None = None
-        self._groups: deque[set[int]] = deque(maxlen=GROUPS)
+        # Groups of blocks that are needed together, the latest ones.
+        self._groups: deque[set[int]] = deque(maxlen=64)
         self.base = 0
         self.instead: tuple[int, bytes] | None = None
         self.refused = False

@@ -26,12 +26,6 @@ from fsbridge.formats.hdf5.child.objects import H5_ERRORS
 
 VERIFY_BYTES = 16 << 20
 """Most bytes that are read to verify the addresses of one table. Larger chunks are not used for it."""
-CHUNKS_VERIFIED_AT_FIRST, CHUNKS_VERIFIED, CHUNKS_VERIFIED_IF_DUBIOUS = 6, 2, 64
-"""Numbers of chunks of a table that are compared with what HDF5 reads.
-
-They apply to the first tables of each kind of index in a file, to later tables, and to tables with chunks outside the
-array's shape.
-"""
 
 _get_chunk_index_type = find_function(h5d, "H5Dget_chunk_index_type", ID, ctypes.POINTER(ctypes.c_int))
 
@@ -68,13 +62,16 @@ class TableChecks:
     user_block: int
     is_remote: bool
 
-    def chunks(self, kind: int, dubious: bool) -> int:
-        """Return how many chunks of the next table of this kind of index are compared."""
+    def count_chunks(self, kind: int, is_dubious: bool) -> int:
+        """Return how many chunks of the next table of this kind of index are compared.
+
+        `is_dubious`: the table has chunks outside the array's shape.
+        """
         if self.is_remote and not self.user_block:
             return int(not self.tables[kind])
-        # The first 8 tables of a kind are checked most closely.
-        first = self.tables[kind] < 8
-        return CHUNKS_VERIFIED_IF_DUBIOUS if dubious else CHUNKS_VERIFIED_AT_FIRST if first else CHUNKS_VERIFIED
+        if is_dubious:
+            return 64
+        return 6 if self.tables[kind] < 8 else 2  # the first 8 tables of a kind are checked more closely
 
 
 def read_stored_chunks(dataset: Any, verification: TableChecks) -> ChunkColumns:
@@ -93,7 +90,7 @@ def read_stored_chunks(dataset: Any, verification: TableChecks) -> ChunkColumns:
     position, address, size, mask = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     outside = sum(block[4] for block in blocks)
     columns = ChunkColumns((position, address, size, mask), outside, 0)
-    most = verification.chunks(kind.value, bool(outside))
+    most = verification.count_chunks(kind.value, bool(outside))
     bias = _verified_bias(dataset, edges, counts, columns, verification, most)
     verification.tables[kind.value] += bool(len(position))
     return ChunkColumns(columns.columns, outside, bias)
@@ -229,8 +226,6 @@ LZF = 32000
 """The filter's registered number."""
 SZIP_HEADER = 4
 """HDF5 stores the decoded length in 4 bytes before szip's own (H5Zszip.c)."""
-MAX_BLOCK, MAX_LINE = 32, 4096
-"""Most pixels of a block and of a line (szlib.h). HDF5 never writes a line that is shorter than a block."""
 
 Bytes = npt.NDArray[np.uint8]
 Decode = Callable[[bytes, int, tuple[int, ...]], Bytes | None]
@@ -300,7 +295,9 @@ def _decode_szip(decompress: Callable[..., int], stored: bytes, size: int, setti
     mask, block, bits, line = settings[:4]
     if bits not in (8, 16, 32, 64) or size % (bits // 8):
         return None
-    possible = 2 <= block <= MAX_BLOCK and block <= line <= MAX_LINE  # so that whole blocks take less than twice the size
+    # The limits of szlib.h. HDF5 never writes a line that is shorter than a block, so whole blocks take less than twice the
+    # size.
+    possible = 2 <= block <= 32 and block <= line <= 4096
     if not possible or len(stored) < SZIP_HEADER or int.from_bytes(stored[:SZIP_HEADER], "little") != size:
         return np.empty(0, np.uint8)
     pixel = 2 if bits == 16 else 1

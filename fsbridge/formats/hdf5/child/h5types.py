@@ -180,10 +180,6 @@ def choose_form(described: dict[str, Any]) -> str:
     return "json"
 
 
-_KEPT_TYPES, _KEPT_BYTES = 256, 1024
-"""Most types that are kept, and most bytes of the encoding of a kept type."""
-
-
 class KnownType:
     """Facts about one type from HDF5. They are kept, because most attributes of a file have one of a few types."""
 
@@ -208,13 +204,13 @@ class KnownType:
 def known_type(tid: Any) -> KnownType:
     """Return what is known about a type. Raises NestedTooDeep."""
     encoded = tid.encode()
-    kind = _decode(encoded) if len(encoded) <= _KEPT_BYTES else None
+    kind = _decode(encoded) if len(encoded) <= 1024 else None  # longer ones are rare, and are not kept
     if kind is None or refers(kind.described):  # references belong to the file of the type
         return KnownType(tid)
     return kind
 
 
-@functools.lru_cache(_KEPT_TYPES)
+@functools.lru_cache(256)
 def _decode(encoded: bytes) -> KnownType:
     return KnownType(h5t.decode(encoded))
 

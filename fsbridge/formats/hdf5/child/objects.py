@@ -19,18 +19,8 @@ from fsbridge.formats.hdf5.child import h5types, values
 from fsbridge.formats.hdf5.child.data_file import Answer, OpenedFile, Refusal, failure_of, reason
 from fsbridge.formats.hdf5.child.h5types import known_type
 
-FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
-"""Most members in the first answer and in later ones.
-
-The first answer is short because often only the group's attributes are wanted. For a local file later answers are short,
-too: the daemon uses one answer while the next is made.
-"""
-PAGE_BYTES, PAGE_SECONDS = 2 << 20, 0.5
-"""A page ends early after this many bytes of descriptions and after this many seconds."""
-ATTRIBUTES_BYTES = 16 << 20
-"""Most bytes of JSON for the attributes of one object, as `Limits.document`. Further attributes are only described."""
-ATTRIBUTE_STORAGE_BYTES = 8 << 20
-"""Largest attribute, in stored bytes, that is read."""
+FIRST_PAGE_MEMBERS = 200
+"""Most members in the first answer, which is short because often only the group's attributes are wanted."""
 
 H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError)
 """Exceptions that h5py raises for damaged objects, depending on the damage."""
@@ -106,10 +96,10 @@ class Objects(OpenedFile, ABC):
             answer["attributes"] = self.read_attributes(group)
         members: list[list[Any]] = []
         descriptions: list[bytes] = []
-        left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
-        links = self.read_links(
-            group, path, start, PAGE_MEMBERS if start and self.prefetcher is not None else FIRST_PAGE_MEMBERS
-        )
+        left, end = 2 << 20, time.monotonic() + 0.5  # a page ends early at so many bytes, and at this time
+        # Later pages of a local file are short, too: the daemon uses one while the next is made.
+        most = 1000 if start and self.prefetcher is not None else FIRST_PAGE_MEMBERS
+        links = self.read_links(group, path, start, most)
         for link in self.prefetch(path, links):
             member = describe_member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
@@ -220,7 +210,7 @@ class Objects(OpenedFile, ABC):
         except H5_ERRORS as error:
             raise_if_transient(error)
             values_by_name["_ERROR"] = f"attributes cannot be listed: {reason(error)}"
-        left = ATTRIBUTES_BYTES
+        left = 16 << 20  # bytes of JSON, as `Limits.document`
         for raw in names:
             try:
                 value = self.read_attribute(h5a.open(owner, raw))
@@ -242,7 +232,7 @@ class Objects(OpenedFile, ABC):
         described = kind.described
         if kind.unreadable is not None:
             return {"_TYPE": described, "_SHAPE": list(shape), "_ERROR": f"not supported: {kind.unreadable}"}
-        if space.get_simple_extent_npoints() * tid.get_size() > ATTRIBUTE_STORAGE_BYTES:
+        if space.get_simple_extent_npoints() * tid.get_size() > 8 << 20:
             return {"_TYPE": described, "_SHAPE": list(shape), "_ERROR": "attribute is above the size limit"}
         if described["class"] == "opaque" or (described["class"] == "bitfield" and described["size"] not in (1, 2, 4, 8)):
             raw = np.zeros((*shape, tid.get_size()), np.uint8)

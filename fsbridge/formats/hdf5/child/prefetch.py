@@ -23,15 +23,8 @@ from fsbridge.formats.hdf5.child.data import SMALL_TABLE_CHUNKS, Datasets
 from fsbridge.formats.hdf5.child.data_file import open_blocks
 from fsbridge.formats.hdf5.child.objects import FAILURES, FIRST_PAGE_MEMBERS, StoredLink, iterate_links
 
-ATTEMPTS = 8
-"""Most attempts for one object: header, continuation, attribute heap, variable-length values, chunk index nodes."""
 BATCH = 128
 """Objects that are tried together. What they need fits into the blocks that are kept."""
-SAMPLE = 3
-"""If the first objects of a batch lack nothing, the rest is not tried."""
-FIRST_OBJECTS, MOST_OBJECTS = 128, 1024
-"""Objects of further groups that are prefetched in a walk: at first, and at most. Grows by the factor `GROWTH`."""
-GROWTH = 8
 NEAR = 4
 """A walk is expected to continue with one of this many groups that it saw last."""
 WAITING_GROUPS = 10_000
@@ -90,7 +83,8 @@ class MetadataPrefetch:
             near = all(self._blocks.has(link.address) for link in hard)
             with self._open_groups():
                 actions = [partial(self._describe, path, link.name) for link in hard]
-                if not near or any(self._try(action)[1] for action in actions[:SAMPLE]):
+                # If the first objects of a batch lack nothing, the rest is not tried.
+                if not near or any(self._try(action)[1] for action in actions[:3]):
                     self._prefetch(actions)
             yield from batch
 
@@ -108,7 +102,7 @@ class MetadataPrefetch:
             else:
                 self._skipped.remove(path)
             if late:
-                self._objects = min(MOST_OBJECTS, max(FIRST_OBJECTS, GROWTH * self._objects))
+                self._objects = min(1024, max(128, 8 * self._objects))  # objects of further groups
         else:
             self._objects = 0
         self._waiting.extendleft(reversed([*groups, *near]))
@@ -171,7 +165,8 @@ class MetadataPrefetch:
             for number in list(attempts):
                 results[number], missing = self._try(actions[number])
                 attempts[number] += 1
-                if missing and attempts[number] < ATTEMPTS:
+                # Header, continuation, attribute heap, values of variable length, nodes of the chunk index.
+                if missing and attempts[number] < 8:
                     lacking |= missing
                 else:
                     del attempts[number]
