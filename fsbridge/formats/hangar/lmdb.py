@@ -183,8 +183,8 @@ def _iterate_keys(cursor: lmdb.Cursor, prefix: bytes, after: bytes | None) -> It
 def serve(sock: socket.socket) -> None:
     """Confine this process as the first message says, then answer until the other side is gone.
 
-    The one readable folder is the repository. Memory is limited by what is written to, not by addresses, because LMDB
-    maps files.
+    The one readable folder is the repository. The limit of memory counts what the process writes to and not its addresses,
+    because LMDB maps whole files.
     """
     setup, _ = protocol.receive(sock, 0)
     (root,) = setup["readable"]

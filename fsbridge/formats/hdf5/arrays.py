@@ -109,7 +109,7 @@ class NextDatasets:
     def _walk_members(self, group: Path, after: str | None) -> Iterator[tuple[Path, HDF5Member | None]]:
         """Yield members of a group with their paths, only those behind the name `after`.
 
-        Yield `_NONE_YET` and None after each page.
+        After each page yield `_NONE_YET` in place of a path, and None in place of a member.
         """
         start: int | None = 0
         while start is not None:
@@ -173,7 +173,7 @@ class HDF5Array(DatasetVersion):
     def skipped(self) -> Iterator[str]:
         """Describe sources of a virtual dataset that are not there, raw files that are too short, unreadable attributes.
 
-        Raises CorruptData for damage that only readers meet that go through the whole file.
+        Raises CorruptData for damage that only a walk of the whole file meets.
         """
         yield from answers.describe_unreadable(self.metadata.attributes)
         answer, _, _ = self.file.ask({"op": "lacking", "path": list(self.path)}, version=self.version.file)

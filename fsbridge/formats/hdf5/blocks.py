@@ -171,7 +171,7 @@ class Blocks:
         return self._join(start, length, blocks)
 
     def _join(self, start: int, length: int, blocks: Mapping[int, bytes]) -> bytes:
-        """Join bytes from blocks that were just found, are kept, or are requested."""
+        """Join bytes from `blocks`. A block that is not among them is kept, or is requested."""
         first = start // self._block
         numbers = range(first, -(-(start + length) // self._block))
         whole = b"".join(
@@ -193,7 +193,7 @@ class Blocks:
         return self._memory.kept.get((self._name, number))
 
     def _find_on_disk(self, number: int) -> bytes | None:
-        """Return a block from the block cache, where it is by itself or in the head."""
+        """Return a block from the block cache, which has it by itself or as a part of the file's head."""
         in_head = number < self._limits.head // self._block
         start, length = (0, self.head) if in_head else self._find_span(number, 1)
         data = self._kept(start, length)

@@ -89,7 +89,7 @@ class HDF5Group(Group):
         ancestors: tuple[Ancestor, ...] = (),
         seen: Hashable = None,
     ) -> None:
-        """`seen`: the version of the file in which the group was found, if it alone says what is at the group's path."""
+        """`seen`: the version of the file in which the group was found; None if other files, too, decide what is there."""
         self.file = file
         self.path = path
         self._above = above
@@ -98,7 +98,7 @@ class HDF5Group(Group):
 
     @property
     def version(self) -> Hashable:
-        """Return the version of the file, in which any change may be one of the group."""
+        """Return the version of the file, because any change of the file may be one of the group."""
         stat = self.file.current().stat
         return stat.version if stat.settled else object()
 

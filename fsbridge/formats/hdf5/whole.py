@@ -43,7 +43,7 @@ class WholeFile:
         return self.file.data.is_remote
 
     def settled(self) -> bool:
-        """True if any later change of the file shows; Stale if it has changed."""
+        """Tell whether any later change of the file would show. Raises Stale if it has changed."""
         return self._find_version().stat.settled
 
     def read(self, start: int, length: int) -> bytes | memoryview:

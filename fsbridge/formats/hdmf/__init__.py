@@ -142,7 +142,7 @@ class HdmfGroup(KeyedGroup):
         return self.member(name, Hops())
 
     def member(self, name: str, hops: Hops) -> Node:
-        """Return a member on the way to something else. Raises TooDeep if `hops` allows no further link."""
+        """Return a member as a step of a path. Raises TooDeep if `hops` allows no further link."""
         try:
             node = KeyedGroup.child(self, name)
         except NotFound:
@@ -183,7 +183,7 @@ class HdmfGroup(KeyedGroup):
         return parse_links(self.attributes())
 
     def _find_file(self) -> Key:
-        """Return the root of the file that this group belongs to: it has a mark, or there are no groups above it."""
+        """Return the root of the file that this group belongs to: the nearest group with `.specloc`, or the highest group."""
         top = key = self.key
         while SPECIFICATIONS not in self.hierarchy.group_attributes(key):
             if not self.hierarchy.group_documents(key):

@@ -27,7 +27,7 @@ PATH_CHARACTERS = 512
 
 
 def make_pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, Decoder]:
-    """Return the shown type of elements of `stored`, and the decoder of their pickled chunk.
+    """Return the type that is shown for elements of type `stored`, and the decoder of their pickled chunk.
 
     Elements are objects, or structs with objects. `items` is the number of elements of a chunk, `native`
     the source's name of the type.
@@ -40,7 +40,7 @@ def make_pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataTy
 
 
 def make_json(native: str, json2: Decoder) -> tuple[DataType, Decoder]:
-    """Return the decoder for `json2` on an array of references: its texts become paths (both as `vlen-utf8`)."""
+    """Return the type that is shown for references in JSON, and the decoder that makes paths of the texts of `json2`."""
     return replace(dtypes.STRING, native=native), JSONPaths(json2)
 
 

@@ -91,16 +91,16 @@ def _make_array(value: Any) -> PickledArray:
     numpy writes `_reconstruct(ndarray, (0,), b'b')` with the state (1, shape, dtype, F-order, items).
     """
     if not isinstance(value, RecordedCall) or value.what.name != "_reconstruct" or not isinstance(value.state, tuple):
-        raise Unsupported("a pickle of something other than a numpy array")
+        raise Unsupported("the pickle is no numpy array, so it is no array of references")
     if len(value.state) != 5:
-        raise Unsupported("a pickled numpy array of another version")
+        raise Unsupported("the pickled numpy array has a state of an unknown version")
     version, shape, dtype, fortran, items = value.state
     if version != 1 or not _is_object_dtype(dtype) or not isinstance(items, list):
-        raise Unsupported("a pickled numpy array whose elements are not objects")
+        raise Unsupported("the pickled numpy array has elements that are no objects, so it is no array of references")
     if not isinstance(shape, tuple) or not all(type(extent) is int and extent >= 0 for extent in shape):
         raise CorruptData("the shape of a pickled array is not a tuple of sizes")
     if len(shape) > 32 or math.prod(shape) != len(items):
-        raise CorruptData(f"pickled array of shape {list(shape)} with {len(items)} elements")
+        raise CorruptData(f"the pickled array has shape {list(shape)}, but {len(items)} elements")
     if fortran and sum(extent > 1 for extent in shape) > 1:
         raise Unsupported("a pickled array of objects in Fortran order is not read")
     made: dict[int, Any] = {}  # an element that occurs often is converted once, so that work stays linear
@@ -139,7 +139,7 @@ def _make_reference(item: RecordedCall | dict[str, Any]) -> dict[str, Any]:
 def _check_leaf(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
-    raise Unsupported(f"a pickled {type(value).__name__} inside an element")
+    raise Unsupported(f"an element of the pickle contains a {type(value).__name__}, as no reference does")
 
 
 _MARK = object()
@@ -178,7 +178,7 @@ def _run(stream: io.BytesIO, most_steps: int) -> Any:
         code = chr(codes[stream.tell()])
         known = _ACTIONS.get(code)
         if known is None:  # its argument is not read
-            raise Unsupported(f"pickle opcode {code!r}")
+            raise Unsupported(f"the pickle uses the opcode {code!r}, which no array of references needs")
         action, pushes = known
         opcode, argument, _ = next(steps)
         result = action(machine, argument)
@@ -187,7 +187,7 @@ def _run(stream: io.BytesIO, most_steps: int) -> Any:
         elif opcode.name == "STOP":
             break
     else:
-        raise TooLarge(f"a pickle of more than {most_steps} opcodes")
+        raise TooLarge(f"the pickle has more than {most_steps} opcodes")
     if len(machine.stack) != 1:
         raise CorruptData(f"the pickle is damaged: it leaves {len(machine.stack)} values")
     return machine.stack[0]
@@ -201,7 +201,7 @@ def _check_text(argument: str) -> str:
 
 def _check_integer(argument: int) -> int:
     if argument.bit_length() > MAX_INT_BITS:
-        raise Unsupported(f"a pickled integer of {argument.bit_length()} bits")
+        raise Unsupported(f"the pickle has an integer of {argument.bit_length()} bits; the limit is {MAX_INT_BITS}")
     return argument
 
 
@@ -249,7 +249,7 @@ def _set_items(machine: _Machine, items: list[Any]) -> None:
 
 def _make_dict(items: list[Any]) -> dict[str, Any]:
     if len(items) % 2 or not all(isinstance(key, str) for key in items[::2]):
-        raise Unsupported("a pickled dictionary whose keys are not text")
+        raise Unsupported("a pickled dictionary has keys that are not text")
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
@@ -265,7 +265,7 @@ def _take_tuple(machine: _Machine, count: int) -> tuple[Any, ...]:
 
 def _check_protocol(number: int) -> None:
     if not 2 <= number <= 5:
-        raise Unsupported(f"pickle protocol {number}")
+        raise Unsupported(f"the pickle has protocol {number}; 2 to 5 are read")
 
 
 _PUSHED: dict[str, Callable[[_Machine, Any], Any]] = {
@@ -290,7 +290,7 @@ _PUSHED: dict[str, Callable[[_Machine, Any], Any]] = {
     "STACK_GLOBAL": lambda machine, argument: _take_global(machine),
     "REDUCE NEWOBJ": lambda machine, argument: _make(machine),
 }
-"""Opcodes that push a value: functions of the machine and the argument that return the value."""
+"""For each opcode that pushes a value: a function of the machine and the opcode's argument that returns this value."""
 
 _DONE: dict[str, Callable[[_Machine, Any], object]] = {
     "PROTO": lambda machine, argument: _check_protocol(argument),
@@ -305,7 +305,7 @@ _DONE: dict[str, Callable[[_Machine, Any], object]] = {
     "MEMOIZE": lambda machine, argument: _memoize(machine, len(machine.memo)),
     "BUILD": lambda machine, argument: _build(machine),
 }
-"""Other opcodes: functions that change the machine."""
+"""For each other opcode: a function of the machine and the opcode's argument that changes the machine."""
 
 _CODES = {opcode.name: opcode.code for opcode in pickletools.opcodes}
 _ACTIONS = {

@@ -134,8 +134,9 @@ class OpenedFile:
 def failure_of(error: BaseException) -> Refusal:
     """Turn an h5py error into a Refusal; a Refusal is returned as it is.
 
-    A failed system call says nothing about the file's contents and may be transient. To raise the result, do not give it a
-    name: the name's frame, and with it every open dataset of the callers, would live until Python collects its garbage.
+    A failed system call says nothing about the file's contents and may be transient. Raise the result without assigning it
+    to a variable first: the error would refer to its own frame, and every open dataset of the callers would live until
+    Python collects its garbage.
     """
     if isinstance(error, Refusal):
         return error

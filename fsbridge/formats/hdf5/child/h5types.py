@@ -43,8 +43,11 @@ _IEEE = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 
 
 
 _SMALL = {(15, 7, 8, 0, 7, 127): "bfloat16", (7, 2, 5, 0, 2, 15): "float8_e5m2"}
-"""Floats that numpy lacks and Zarr v3 has, by the same. HDF5's other small floats may mean two of Zarr's types: HDF5 reads
-them with infinities, and the formats that they are named for have none."""
+"""Floats that numpy lacks and Zarr v3 has, by the numbers that `_IEEE` has for each size.
+
+HDF5's other small floats may mean two of Zarr's types: HDF5 reads them with infinities, and the formats that they are named
+for have none.
+"""
 
 
 def decode_name(raw: bytes | str) -> str:

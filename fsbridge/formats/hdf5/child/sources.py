@@ -299,7 +299,7 @@ class Sources(Objects):
     # ---- data in the same file
 
     def _find_own(self, name: str, seen: set[OtherData]) -> Iterator[str]:
-        """Yield other files with the data of this file's dataset `name` (or pattern), a source of a virtual dataset."""
+        """Yield the other files with data of a virtual dataset's source in this file. `name`: its path, or a pattern."""
         for parts in self._find_named(name):
             source = self._follow(parts)
             if source is None:
