@@ -183,7 +183,7 @@ class HdmfGroup(KeyedGroup):
         return parse_links(self.attributes())
 
     def _find_file(self) -> Key:
-        """Return the root of the file that this group belongs to: the nearest group with `.specloc`, or the highest group."""
+        """Return the root of the file of this group: the nearest group with `.specloc` above it, or the highest group."""
         top = key = self.key
         while SPECIFICATIONS not in self.hierarchy.group_attributes(key):
             if not self.hierarchy.group_documents(key):
