@@ -97,7 +97,7 @@ def outcomes() -> dict[Path, str]:
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
-def test_corpus(outcomes: dict[Path, str], path: Path) -> None:
+def test_chunks_that_were_wrong_once_are_decoded_or_refused(outcomes: dict[Path, str], path: Path) -> None:
     case = json.loads(path.read_text())
     outcome, _, rest = outcomes[path].partition(" ")
     assert outcome == case["outcome"], (case["why"], rest)

@@ -173,7 +173,7 @@ def content_of(directory: Directory, path: bytes) -> bytes:
     return content(directory.lookup(name))
 
 
-def test_p3_p7_a_real_mount_over_a_disk_that_fails(
+def test_p3_p7_a_mount_over_a_failing_disk_gives_right_bytes_or_errors(
     faulty: FaultyMount, right: dict[str, Found], mount: MountFunction
 ) -> None:
     """All kinds as one collection: whatever a program reads is right, or an error that says why."""

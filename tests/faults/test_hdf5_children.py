@@ -51,7 +51,7 @@ def test_hanging_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
         assert array(source, "x").chunks.count() == 4
 
 
-def test_the_process_that_starts_children(tmp_path: Path) -> None:
+def test_the_process_that_starts_children_is_replaced_when_it_is_killed(tmp_path: Path) -> None:
     """It has one thread and no descriptor but its own socket. When it is killed, another takes its place."""
     with opened(chunked(tmp_path / "x.h5")) as source:
         starter = starting.starter(filters.make_program(()))
@@ -184,7 +184,7 @@ def _descriptors() -> set[tuple[str, str]]:
     return found
 
 
-def test_p11_many_files_few_children(tmp_path: Path) -> None:
+def test_p11_many_files_share_few_children(tmp_path: Path) -> None:
     """P11: many open files share few processes and descriptors; all stay readable; nothing is left after closing."""
     with opened(chunked(tmp_path / "first.h5")):
         gc.collect()  # the process that starts children stays

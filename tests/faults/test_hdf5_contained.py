@@ -209,7 +209,9 @@ def test_p3_data_in_other_files_is_listed_and_denied(tmp_path: Path, outside: Pa
 
 @pytest.mark.parametrize("absolute", [True, False], ids=["absolute", "relative"])
 @pytest.mark.parametrize("name", ["external_link", "external_link_to_root", "external_storage", "virtual"])
-def test_allowed_folders(tmp_path: Path, outside: Path, name: str, absolute: bool) -> None:
+def test_data_in_other_files_is_read_if_its_folder_is_allowed(
+    tmp_path: Path, outside: Path, name: str, absolute: bool
+) -> None:
     """The data is read if its folder is allowed, and not if another one is."""
     path = craft(tmp_path, name, absolute)
     where = "escape/secret" if name == "external_link_to_root" else "escape"
@@ -344,7 +346,7 @@ def test_info_ends_on_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == ["/", "/g", "/g/loop", "/g/self"]
 
 
-def test_allowed_data_that_changes(tmp_path: Path, outside: Path) -> None:
+def test_a_change_of_data_in_another_file_is_noticed(tmp_path: Path, outside: Path) -> None:
     """P9: a virtual dataset notices that a file of its data changed."""
     path = craft(tmp_path, "virtual", False)
     with opened(path, allow_external=(str(outside),)) as source:
@@ -404,7 +406,7 @@ FURTHER = [_further_virtual, _further_both, _further_link, _further_own_link]
 
 
 @pytest.mark.parametrize("craft", FURTHER)
-def test_p9_data_in_further_files_that_change(tmp_path: Path, craft: Callable[[Path, str], None]) -> None:
+def test_p9_a_change_of_data_in_further_files_is_noticed(tmp_path: Path, craft: Callable[[Path, str], None]) -> None:
     """A source of a virtual dataset may have its data in another file, which is replaced while the others stay."""
 
     def write(first: int) -> None:
@@ -528,7 +530,7 @@ def test_virtual_datasets_of_each_other_end(tmp_path: Path) -> None:
         assert len(array(source, "x").dataset.sources) == 2
 
 
-def test_virtual_dataset_within_the_file(tmp_path: Path) -> None:
+def test_virtual_datasets_within_the_file_need_no_permission(tmp_path: Path) -> None:
     """Sources in the same file need no permission; holes are the fill value."""
     path = tmp_path / "inside.h5"
     with h5py.File(path, "w") as file:

@@ -103,7 +103,7 @@ def mutate(raw: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_p8_mutated_files(tmp_path: Path, libver: str) -> None:
+def test_p8_mutated_files_are_read_or_refused(tmp_path: Path, libver: str) -> None:
     """P8: whatever the bytes, every answer is data or one of our errors, and the daemon then reads a good file."""
     good, path = tmp_path / "good.h5", tmp_path / "mutated.h5"
     write_small(good, libver)
@@ -125,7 +125,7 @@ def test_p8_mutated_files(tmp_path: Path, libver: str) -> None:
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_p8_truncated_files(tmp_path: Path, libver: str) -> None:
+def test_p8_truncated_files_are_refused_and_never_give_other_data(tmp_path: Path, libver: str) -> None:
     """P8: cut at 40 places, it gives an error when opened or when the missing part is needed, and never other data."""
     good, path = tmp_path / "good.h5", tmp_path / "cut.h5"
     write_small(good, libver)
@@ -275,7 +275,7 @@ def test_p7_an_endless_loop_in_hdf5_is_answered_and_ends_its_child(caplog: pytes
             np.testing.assert_array_equal(values(array(source, name)), whole[name][...])
 
 
-def test_p9_changed_file(tmp_path: Path) -> None:
+def test_p9_a_changed_file_is_stale_and_the_new_one_is_read(tmp_path: Path) -> None:
     """P9: after a rewrite or a replacement the old view is stale and the new one right. One child serves both in place."""
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
@@ -316,7 +316,7 @@ def test_p9_writing_between_reads_is_stale(tmp_path: Path) -> None:
             source.file.current().read(path.stat().st_size - 4, 8)
 
 
-def test_swmr_writer_and_crashed_writer(tmp_path: Path) -> None:
+def test_files_of_writers_at_work_or_crashed_are_read(tmp_path: Path) -> None:
     """A file that is being written is shown as it grows; one that a crashed writer left open can be read."""
     path = tmp_path / "swmr.h5"
     script = """
@@ -438,7 +438,7 @@ def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_again(tmp_path: 
         assert held is not array(source, "x")
 
 
-def test_parallel_readers(tmp_path: Path) -> None:
+def test_parallel_readers_get_the_right_elements(tmp_path: Path) -> None:
     """Sixteen threads read one file, through table and child alike."""
     path = tmp_path / "x.h5"
     data = np.arange(4000).reshape(40, 100)

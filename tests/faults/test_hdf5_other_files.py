@@ -26,7 +26,7 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def test_patterns_of_file_names(tmp_path: Path, outside: Path) -> None:
+def test_patterns_of_file_names_grow_with_the_files(tmp_path: Path, outside: Path) -> None:
     """A virtual dataset over `part-%b.h5` is read if its folder is allowed, and grows with the files."""
     data = tmp_path / "data"
     data.mkdir()
@@ -54,7 +54,7 @@ def test_patterns_of_file_names(tmp_path: Path, outside: Path) -> None:
             array(source, "v")
 
 
-def test_p4_p9_new_files_that_fit_a_pattern_in_another_file(tmp_path: Path, outside: Path) -> None:
+def test_p4_p9_new_files_that_fit_a_pattern_are_noticed(tmp_path: Path, outside: Path) -> None:
     """The file with the pattern does not change."""
     data = tmp_path / "data"
     data.mkdir()
@@ -73,7 +73,7 @@ def test_p4_p9_new_files_that_fit_a_pattern_in_another_file(tmp_path: Path, outs
             array(source, "x")
 
 
-def test_patterns_of_dataset_names(tmp_path: Path) -> None:
+def test_patterns_of_dataset_names_need_no_permission_in_one_file(tmp_path: Path) -> None:
     """In one file no permission is needed."""
     write_pattern(tmp_path / "x.h5", ".", "/parts/row%b")
     with h5py.File(tmp_path / "x.h5", "r+") as file:
@@ -83,7 +83,7 @@ def test_patterns_of_dataset_names(tmp_path: Path) -> None:
         np.testing.assert_array_equal(values(array(source, "v")), file["v"][()])
 
 
-def test_p4_what_fits_a_pattern_of_dataset_names_needs_permission_where_it_leads_out(tmp_path: Path, outside: Path) -> None:
+def test_p4_a_pattern_of_dataset_names_needs_permission_where_it_leads_out(tmp_path: Path, outside: Path) -> None:
     write_pattern(tmp_path / "x.h5", ".", "/parts/row%b")
     with h5py.File(outside / "deep.h5", "w") as file:
         file["row"] = np.arange(5)[np.newaxis]
@@ -94,7 +94,7 @@ def test_p4_what_fits_a_pattern_of_dataset_names_needs_permission_where_it_leads
         array(source, "v")
 
 
-def test_virtual_sources_behind_soft_links(tmp_path: Path) -> None:
+def test_virtual_sources_behind_soft_links_are_found(tmp_path: Path) -> None:
     """NeXus files name the sources of virtual datasets by soft links."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["real"], file["entry/alias"] = np.arange(5), h5py.SoftLink("/real")
@@ -105,7 +105,7 @@ def test_virtual_sources_behind_soft_links(tmp_path: Path) -> None:
         assert values(array(source, "v")).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_master_file_of_a_detector(tmp_path: Path) -> None:
+def test_the_master_file_of_a_detector_is_read_with_its_data_files(tmp_path: Path) -> None:
     """A master file over data files in its own folder (as EIGER's, by h5py): virtual dataset, raw file, external links."""
     for number in range(3):
         with h5py.File(tmp_path / f"run_data_{number}.h5", "w") as file:

@@ -224,7 +224,7 @@ def test_netcdf_dimensions_without_a_variable_are_no_arrays(tmp_path: Path) -> N
         assert array(source, "x").metadata.dimension_names == ("n",)
 
 
-def test_compounds_with_a_default_that_cannot_be_converted(tmp_path: Path) -> None:
+def test_compounds_with_a_default_that_hdf5_cannot_convert_are_read(tmp_path: Path) -> None:
     """HDF5 converts stored sequences of structures with text beside references, but no unwritten element."""
     sensor = np.dtype([("number", "<i4"), ("name", h5py.string_dtype("ascii"))])
     dtype = np.dtype(

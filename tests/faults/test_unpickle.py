@@ -45,7 +45,7 @@ def objects(*elements: Any) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_references_of_every_protocol(protocol: int) -> None:
+def test_references_of_every_protocol_are_read(protocol: int) -> None:
     references = [ZarrReference(source=".", path=f"/a/{i}", object_id="x") for i in range(3)]
     data = pickle.dumps(objects(*references, references[0]), protocol)
     found = read_object_array(data)
@@ -55,7 +55,7 @@ def test_references_of_every_protocol(protocol: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_structs_with_a_reference(protocol: int) -> None:
+def test_structs_with_a_reference_are_tuples(protocol: int) -> None:
     array = np.empty((2, 2), [("n", "<i4"), ("x", "<f8"), ("r", "O")])
     for i in range(4):
         array.reshape(-1)[i] = (i, i / 4, ZarrReference(path=f"/{i}"))
@@ -64,7 +64,7 @@ def test_structs_with_a_reference(protocol: int) -> None:
     assert found.elements == [(i, i / 4, {"path": f"/{i}"}) for i in range(4)]
 
 
-def test_plain_elements() -> None:
+def test_plain_elements_are_what_was_pickled() -> None:
     elements = [None, True, False, 0, -1, 1 << 40, -(1 << 100), 1.5, "", "wörld\N{SNOWMAN}", b"\0x", {"path": "/p"}]
     assert read_object_array(pickle.dumps(objects(*elements))).elements == elements
     assert read_object_array(pickle.dumps(objects())).elements == []
@@ -125,7 +125,7 @@ def hostile(canary: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_trap_10_anything_else_is_unsupported_and_executes_nothing(tmp_path: Path, protocol: int) -> None:
+def test_anything_else_is_unsupported_and_executes_nothing(tmp_path: Path, protocol: int) -> None:
     canary = tmp_path / "canary"
     for name, value in hostile(canary).items():
         data = pickle.dumps(value, protocol)

@@ -79,7 +79,7 @@ def test_absent_names_are_not_found(main: HangarSource) -> None:
             walk(main, *path)
 
 
-def test_attributes(main: HangarSource) -> None:
+def test_attributes_are_what_hangar_recorded(main: HangarSource) -> None:
     expected = Expected.load("main")
     root = group(main).attributes()
     assert root == {"software_version": "0.5.2", "head": "master"}
@@ -165,7 +165,7 @@ def test_remote_samples_of_known_shape_have_metadata(tmp_path: Path, column: str
     source.close()
 
 
-def test_the_folder_itself_and_detection(crashed: Path) -> None:
+def test_a_repository_is_recognised_by_its_folder_or_the_one_around_it(crashed: Path) -> None:
     for path in (crashed, crashed / ".hangar"):
         source = open_source(str(path), Config(str(path), "/nowhere"))
         assert source.format.name == "hangar"
@@ -281,7 +281,7 @@ def test_a_remote_sample_that_was_fetched_is_seen(tmp_path: Path) -> None:
     source.close()
 
 
-def test_a_database_that_outgrows_its_map(crashed: Path) -> None:
+def test_a_database_that_outgrows_its_map_is_read(crashed: Path) -> None:
     """LMDB maps 10 MiB of a smaller file; a writer can make it larger."""
     source = opened(crashed)
     wanted = names(walk(source, "branches", "master", "array"))
@@ -296,7 +296,7 @@ def test_a_database_that_outgrows_its_map(crashed: Path) -> None:
 # ---- size
 
 
-def test_a_hundred_thousand_samples(crashed: Path) -> None:
+def test_a_hundred_thousand_samples_are_listed_and_found(crashed: Path) -> None:
     """Opening and finding do not depend on parsing all of them."""
     commit = Expected.load("crashed").branches["master"]
     old = blosc.decompress(get(crashed / ".hangar" / "ref.lmdb", f"{commit}:ref".encode())).split(b"$")

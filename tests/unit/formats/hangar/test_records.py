@@ -25,7 +25,7 @@ EXAMPLES = 300
 # ---- records
 
 
-def test_record_syntax() -> None:
+def test_records_are_parsed_as_hangar_writes_them() -> None:
     record = parse_record(b"00:foak1tfb:6f6395267249ee85:0:186:6")
     assert record == RowRecord("00", "foak1tfb", "6f6395267249ee85", "0", 186, (6,))
     record = parse_record(b"01:rlUK3C:8067007c0f05c359:16:105:10 10")
@@ -60,7 +60,7 @@ SCHEMA = (
 )
 
 
-def test_schema_syntax() -> None:
+def test_schemas_are_parsed_as_hangar_writes_them() -> None:
     schema = parse_schema(SCHEMA)
     assert (schema.shape, schema.dtype, schema.variable, schema.nested) == ((20, 5, 3), np.dtype("<i4"), True, False)
     assert schema.document["backend_options"] == {"complib": "lzf", "complevel": None}
@@ -83,7 +83,7 @@ def test_a_damaged_schema_is_an_error_or_a_schema(position: int, inserted: bytes
     assert schema.kind in ("ndarray", "str", "bytes")
 
 
-def test_commit_syntax() -> None:
+def test_commits_are_parsed_as_hangar_writes_them() -> None:
     spec = b'{"commit_time":1.5,"commit_message":"m","commit_user":"u","commit_email":"e"}'
     commit = parse_commit("a=1", spec, b"a=2 << a=3")
     assert (commit.parents, commit.mtime_ns) == (("a=2", "a=3"), 1_500_000_000)

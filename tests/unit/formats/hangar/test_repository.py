@@ -114,7 +114,7 @@ def test_missing_files_are_damage_not_absence(plain: Path) -> None:
     source.close()
 
 
-def test_records_that_lead_nowhere(crashed: Path) -> None:
+def test_records_that_lead_nowhere_are_corrupt(crashed: Path) -> None:
     source = opened(crashed)
     array = sample(source, "branches", "master", "array", "a")
     digest, record = array.metadata.attributes["digest"], row_of(array)

@@ -59,9 +59,7 @@ def source(path: Path, asked: list[Names]) -> Iterator[HDF5Source]:
         yield source
 
 
-def test_p7_p8_the_search_for_the_next_dataset_is_short_and_goes_on_with_its_reader(
-    source: HDF5Source, asked: list[Names]
-) -> None:
+def test_p7_p8_the_search_for_the_next_dataset_is_short_and_goes_on(source: HDF5Source, asked: list[Names]) -> None:
     sent: list[Names] = []
     ahead = NextDatasets(source.file, sent.append, AtOnce())
     ahead.read(("a",))

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("kept")
 # ---- requests
 
 
-def test_requests_of_a_list_of_400_datasets(server: FakeS3, tmp_path: Path) -> None:
+def test_a_list_of_400_datasets_takes_at_most_four_requests(server: FakeS3, tmp_path: Path) -> None:
     """Most of them come with the first look at the file."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         for number in range(400):

@@ -55,7 +55,7 @@ FILTERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_filter(tmp_path: Path, name: str) -> None:
+def test_filtered_chunks_are_what_was_written(tmp_path: Path, name: str) -> None:
     """Values are equal, chunk for chunk, with partial chunks at two edges."""
     path = tmp_path / "filtered.h5"
     with h5py.File(path, "w") as file:
@@ -70,7 +70,7 @@ def test_filter(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["shuffle", "bitshuffle", "gzip", "bitshuffle+lz4", "lzf"])
-def test_edge_chunks_that_bypass_the_filters(tmp_path: Path, name: str) -> None:
+def test_edge_chunks_that_bypass_the_filters_are_what_was_written(tmp_path: Path, name: str) -> None:
     """H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, which no filter mask tells and plain bit shuffling cannot notice."""
     path = tmp_path / "edges.h5"
     library = ctypes.CDLL(h5py.h5p.__file__)  # h5py lacks this function
@@ -95,7 +95,7 @@ def test_edge_chunks_that_bypass_the_filters(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["<i4", ">i2", "<u1"])
-def test_scaleoffset(tmp_path: Path, dtype: str) -> None:
+def test_integers_in_few_bits_are_what_was_written(tmp_path: Path, dtype: str) -> None:
     """Integers in as few bits as they need."""
     data = RANDOM.integers(0, 100, SHAPE).astype(dtype)
     path = tmp_path / "scaled.h5"
@@ -105,7 +105,7 @@ def test_scaleoffset(tmp_path: Path, dtype: str) -> None:
         np.testing.assert_array_equal(values(array(source, "x")), data)
 
 
-def test_scaleoffset_of_floats(tmp_path: Path) -> None:
+def test_floats_of_a_lossy_filter_are_what_hdf5_reads(tmp_path: Path) -> None:
     """Decoding gives what HDF5 reads after the lossy filter."""
     path = tmp_path / "scaled.h5"
     with h5py.File(path, "w") as file:
@@ -114,7 +114,7 @@ def test_scaleoffset_of_floats(tmp_path: Path) -> None:
         np.testing.assert_array_equal(values(array(source, "x")), file["x"][()])
 
 
-def test_filter_mask_of_each_chunk(tmp_path: Path) -> None:
+def test_filters_that_a_chunk_skipped_are_not_undone(tmp_path: Path) -> None:
     """Chunks say which filters they skipped: none, the first, the second, all."""
     data = np.arange(40, dtype="<i4")
     path = tmp_path / "masked.h5"
@@ -235,7 +235,7 @@ def test_an_lzf_or_szip_chunk_costs_one_look(tmp_path: Path, options: dict[str, 
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"fletcher32": True}, {"shuffle": True, "fletcher32": True}])
-def test_lzf_beside_other_filters(tmp_path: Path, options: dict[str, bool]) -> None:
+def test_lzf_is_decoded_with_other_filters(tmp_path: Path, options: dict[str, bool]) -> None:
     data = np.zeros((40, 60), "<i4")
     data[::3] = 7
     path = tmp_path / "lzf.h5"
@@ -357,7 +357,7 @@ def test_p5_plugins_come_from_nowhere_else(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("without_plugins")
-def test_info_takes_plugins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_names_a_missing_filter_unless_its_plugin_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`fsbridge info` names the missing filter and exits with 1; with --hdf5-plugins it reports nothing."""
     write_heavy(tmp_path / "heavy.h5")
     command = ["fsbridge", "info", str(tmp_path / "heavy.h5")]
@@ -372,7 +372,7 @@ def tables_file(name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["Tables_lzo1", "Tables_lzo1_shuffle", "Tables_lzo2", "Tables_lzo2_shuffle"])
-def test_lzo_of_old_pytables_files(name: str) -> None:
+def test_lzo_of_old_pytables_files_is_decoded(name: str) -> None:
     """The tables that PyTables' tests expect: 100 rows, counted up and down. (Its wheels cannot read them themselves.)"""
     with opened(tables_file(f"{name}.h5")) as source:
         for path in ("tuple0", "group0/tuple1", "group0/group1/tuple2"):
@@ -382,7 +382,7 @@ def test_lzo_of_old_pytables_files(name: str) -> None:
             assert set(found["var1"].tolist()) == {b"    "}
 
 
-def test_lzo_bombs_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lzo_bombs_are_refused_and_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks that could grow without end are not decoded; wrong lengths are corrupt; a missing library is named."""
     packed = lzallright.LZOCompressor().compress(bytes(100_000))
     assert lzo().decode(packed, 100_000, 1 << 20, None) == bytes(100_000)

@@ -179,9 +179,7 @@ def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_pa
             assert (values(found) == 1).all()
 
 
-def test_p9_a_question_is_not_answered_from_a_version_that_another_reader_has_opened_meanwhile(
-    server: FakeS3, tmp_path: Path
-) -> None:
+def test_p9_a_question_about_one_version_is_not_answered_from_a_newer_one(server: FakeS3, tmp_path: Path) -> None:
     """The process took kept blocks of the old version for those of the new one that it had just opened."""
     write_version(tmp_path / "x.h5", 0)
     later = write_version(tmp_path / "y.h5", 1)
@@ -211,7 +209,7 @@ def test_p9_a_question_is_not_answered_from_a_version_that_another_reader_has_op
 
 
 @pytest.mark.parametrize("first", [2, 5, 20, 100])
-def test_p3_p8_a_server_that_fails_in_the_midst_of_a_walk(
+def test_p3_p8_a_server_that_fails_during_a_walk_hides_nothing(
     server: FakeS3, large: Path, impatient: Callable[[Fault], None], first: int
 ) -> None:
     """Nothing is left out of a listing because a prefetch for it failed."""
@@ -392,9 +390,7 @@ def test_files_below_an_allowed_url_are_read(server: FakeS3, tmp_path: Path, pai
             node(source, "link")
 
 
-def test_p8_a_link_to_a_file_that_the_server_refuses_is_listed_and_hides_no_neighbour(
-    server: FakeS3, tmp_path: Path, pair: Path
-) -> None:
+def test_p8_a_link_to_a_refused_file_is_listed_and_hides_no_neighbour(server: FakeS3, tmp_path: Path, pair: Path) -> None:
     """S3 refuses what is missing, too, if listing is not permitted."""
     upload(server, tmp_path / "raw.bin")
     server.fault = lambda request: Fault(status=403) if request.key == "remote/other.h5" else None
@@ -507,7 +503,7 @@ def test_p3_a_fault_of_another_file_is_no_hole(
         np.testing.assert_array_equal(values(array(source, name)), file[name][()])
 
 
-def test_data_in_other_files_that_only_local_disks_have(server: FakeS3, tmp_path: Path) -> None:
+def test_data_in_other_files_of_a_server_are_refused_with_a_reason(server: FakeS3, tmp_path: Path) -> None:
     """Datasets that grow with their sources, and texts, are refused with a reason."""
     write_pattern(tmp_path / "part.h5", "run_%b.h5", "/x")
     with h5py.File(tmp_path / "text.h5", "w") as file:

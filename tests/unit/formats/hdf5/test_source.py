@@ -21,7 +21,7 @@ def names(group: Any) -> list[str]:
     return [child.name for child in group.children()]
 
 
-def test_groups_and_kinds(tmp_path: Path) -> None:
+def test_groups_and_datasets_are_nodes_and_types_are_not(tmp_path: Path) -> None:
     """Groups and datasets are nodes; committed datatypes are ignored."""
     path = tmp_path / "tree.h5"
     with h5py.File(path, "w") as file:
@@ -42,7 +42,7 @@ def test_groups_and_kinds(tmp_path: Path) -> None:
 NAMES = ["..", "zarr.json", "c", "a b", "ü日", "%41", "a\x01b", "x" * 300, "bad\udcff\udc80", "0", "-", ".hidden", "a\\b"]
 
 
-def test_names(tmp_path: Path) -> None:
+def test_every_name_that_hdf5_allows_is_listed_and_opened(tmp_path: Path) -> None:
     """Every name that HDF5 allows is listed and opened. What HDF5 would take for a path is not found."""
     path = tmp_path / "names.h5"
     with h5py.File(path, "w") as file:
@@ -60,7 +60,7 @@ def test_names(tmp_path: Path) -> None:
                 source.root.child(name)
 
 
-def test_large_group_in_pages(tmp_path: Path) -> None:
+def test_all_members_of_a_large_group_are_listed(tmp_path: Path) -> None:
     """Old and new style groups with more members than one answer holds."""
     for libver in ("earliest", "latest"):
         path = tmp_path / f"{libver}.h5"
@@ -105,7 +105,7 @@ def test_pages_come_from_links_read_together(libver: str) -> None:
             assert answer["next"] == (later if listed and later < len(expected[group]) else None)
 
 
-def test_links(tmp_path: Path) -> None:
+def test_soft_links_are_symlinks_and_hard_links_the_object_itself(tmp_path: Path) -> None:
     """Soft links lead to the same place from the group that holds them; hard links are the object itself."""
     path = tmp_path / "links.h5"
     with h5py.File(path, "w") as file:
@@ -140,7 +140,7 @@ def test_links(tmp_path: Path) -> None:
             source.root.file.ask({"op": "node", "path": ["a", "relative", "x"]})
 
 
-def test_attributes(tmp_path: Path) -> None:
+def test_attributes_are_json_and_a_bad_one_affects_no_other(tmp_path: Path) -> None:
     """Attributes are JSON values. What JSON cannot express is described, and a bad attribute affects only itself."""
     path = tmp_path / "attributes.h5"
     struct = np.array([(1, 2.5, b"ab"), (3, np.inf, b"")], [("i", ">i8"), ("f", "<f4"), ("s", "S2")])
@@ -215,7 +215,7 @@ def test_attributes_above_the_limits_are_described(tmp_path: Path) -> None:
         assert found["c"] == 1
 
 
-def test_dimension_scales_and_labels(tmp_path: Path) -> None:
+def test_labels_and_scales_name_dimensions_in_this_order(tmp_path: Path) -> None:
     """Labels come first, then the first scale's name, then a scale's own name. The scales' own attributes are hidden."""
     path = tmp_path / "scales.h5"
     with h5py.File(path, "w") as file:
@@ -261,7 +261,7 @@ def test_labels_that_are_no_list_name_no_dimensions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [0, 512, 1024, 4096])
 @pytest.mark.parametrize("libver", ["earliest", "v108", "latest"])
-def test_user_blocks_and_superblocks(tmp_path: Path, block: int, libver: str) -> None:
+def test_addresses_are_right_behind_a_user_block(tmp_path: Path, block: int, libver: str) -> None:
     """Addresses are right whatever comes before the superblock, for chunks and contiguous data."""
     path = tmp_path / "block.h5"
     data = np.arange(100, dtype="<i4")

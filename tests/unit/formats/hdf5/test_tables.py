@@ -59,7 +59,7 @@ def test_scan_and_find_agree_with_the_set_of_chunks(data: st.DataObject) -> None
                 found.any_below(outside)
 
 
-def test_impossible_tables() -> None:
+def test_impossible_tables_are_corrupt() -> None:
     """Two chunks at one place, a chunk outside the grid."""
     with pytest.raises(CorruptData, match="two chunks"):
         table((4,), [1, 2, 1])
@@ -67,7 +67,7 @@ def test_impossible_tables() -> None:
         table((2, 2), [4])
 
 
-def test_cache_budget_and_single_load() -> None:
+def test_tables_are_loaded_once_and_kept_within_a_budget() -> None:
     """Many callers load a table once; the least recently used tables are dropped; a failed load is retried."""
     one = table((100,), list(range(100)))
     cache = TableCache(3 * one.nbytes)
@@ -107,7 +107,7 @@ def write_many(path: Path) -> None:
         h5py.h5d.create(file.id, b"early", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((1000, MANY // 1000)), plist)
 
 
-def test_a_million_chunks(tmp_path: Path) -> None:
+def test_a_million_chunks_are_read_within_bounded_memory(tmp_path: Path) -> None:
     """They are listed, found and read within bounded memory: the table and its transfer, without an object per chunk."""
     path = tmp_path / "many.h5"
     write_many(path)

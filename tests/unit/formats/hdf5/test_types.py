@@ -87,7 +87,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_numbers(write: Callable[..., Path], layout: str) -> None:
+def test_numbers_keep_type_order_and_bits(write: Callable[..., Path], layout: str) -> None:
     """Every number of both byte orders keeps its type, order and bits."""
     data = {name: random_elements(np.dtype(name), SHAPE) for name in NUMBERS}
 
@@ -108,7 +108,7 @@ def test_numbers(write: Callable[..., Path], layout: str) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", STRUCTS)
-def test_compounds(write: Callable[..., Path], layout: str, name: str) -> None:
+def test_compounds_are_structs_of_the_same_size(write: Callable[..., Path], layout: str, name: str) -> None:
     """Compounds are little-endian structs of the same item size; gaps are fields."""
     dtype = STRUCTS[name]
     data = random_elements(dtype, SHAPE)
@@ -132,7 +132,7 @@ def assert_same(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> 
         np.testing.assert_array_equal(found, expected)
 
 
-def test_compound_with_array_fields(write: Callable[..., Path]) -> None:
+def test_array_fields_of_compounds_are_their_bytes(write: Callable[..., Path]) -> None:
     """An array field is raw bytes, exactly the stored ones, and its type is given."""
     dtype = np.dtype([("n", "<i4"), ("v", "<f8", (2, 3))])
     data = np.zeros(5, dtype)
@@ -171,7 +171,7 @@ def test_enum_is_its_base_with_names(write: Callable[..., Path]) -> None:
         assert found.metadata.attributes == {"_ENUM": {"RED": 0, "GREEN": 1, "BLUE": -5}}
 
 
-def test_opaque_times_long_double_and_bitfields(write: Callable[..., Path]) -> None:
+def test_types_without_a_name_in_zarr_are_raw_bytes(write: Callable[..., Path]) -> None:
     """Types without a name in Zarr are raw bytes; numpy's times keep their unit."""
     times = np.array(["2001-02-03", "1969-01-01", "NaT"], "<M8[us]")
 
@@ -192,7 +192,7 @@ def test_opaque_times_long_double_and_bitfields(write: Callable[..., Path]) -> N
         assert values(array(source, "bits")).tolist() == [1, 2, 3, 65535]
 
 
-def test_integers_with_unused_bits(write: Callable[..., Path]) -> None:
+def test_integers_with_unused_bits_have_hdf5s_values(write: Callable[..., Path]) -> None:
     """A 12-bit integer in 16 bits has the values that HDF5 gives, signs included."""
     data = np.array([[-2048, 2047, 0], [1, -1, 5]], "<i2")
 
@@ -224,7 +224,7 @@ def _low(file: h5py.File, name: str, tid: Any, elements: bytes, chunked: bool = 
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_p12_unused_bits_of_integers_inside_other_types(write: Callable[..., Path], chunked: bool) -> None:
+def test_p12_integers_with_unused_bits_inside_types_have_hdf5s_values(write: Callable[..., Path], chunked: bool) -> None:
     """Also in compounds, arrays, enumerations and sequences numbers are those that HDF5 gives; gaps are zeros."""
     numbers = [-2048, 2047, -1, 5]
     stored = b"".join((value % 4096 << 4).to_bytes(2, "little") for value in numbers)
@@ -262,7 +262,7 @@ def test_p12_unused_bits_of_integers_inside_other_types(write: Callable[..., Pat
         assert dict(array(source, "sequences").metadata.attributes) == {"_VLEN": "<i2"}
 
 
-def test_p12_sequences_of_what_numpy_does_not_have(write: Callable[..., Path]) -> None:
+def test_p12_sequences_of_types_that_numpy_lacks_are_the_stored_ones(write: Callable[..., Path]) -> None:
     """Elements are the stored ones, of the type that `_VLEN` names. h5py converts them, or cannot read them."""
     short = h5py.h5t.IEEE_F32LE.copy()
     short.set_fields(15, 7, 8, 0, 7)
@@ -292,7 +292,7 @@ def test_p12_sequences_of_what_numpy_does_not_have(write: Callable[..., Path]) -
 
 
 @pytest.mark.parametrize("chunks", [None, (3, 4)])
-def test_variable_length(write: Callable[..., Path], chunks: tuple[int, int] | None) -> None:
+def test_strings_are_text_and_sequences_are_bytes(write: Callable[..., Path], chunks: tuple[int, int] | None) -> None:
     """Strings are text, sequences are the bytes of their elements; chunks at the edge are full."""
     words = np.array([["", "ä", "x" * 300, "日本"] * 3] * 7, object)[:, :10]
     sequences = np.empty(SHAPE, object)
@@ -313,7 +313,7 @@ def test_variable_length(write: Callable[..., Path], chunks: tuple[int, int] | N
         assert (text.metadata.dtype.serializer, lists.metadata.dtype.serializer) == ("vlen-utf8", "vlen-bytes")
 
 
-def test_fill_values_of_what_numpy_does_not_have(write: Callable[..., Path]) -> None:
+def test_fill_values_of_types_that_numpy_lacks_look_like_elements(write: Callable[..., Path]) -> None:
     """They look like elements: stored bytes for floats and integers of odd sizes, all bits for integers of few bits."""
     short, odd, few = h5py.h5t.IEEE_F32LE.copy(), h5py.h5t.STD_I32LE.copy(), h5py.h5t.STD_I16LE.copy()
     short.set_fields(15, 7, 8, 0, 7)
@@ -425,7 +425,7 @@ def test_references_are_paths(write: Callable[..., Path]) -> None:
         assert values(array(source, "regions")).tolist() == ["/a/b", ""]
 
 
-def test_scalar_null_and_zero_size(write: Callable[..., Path]) -> None:
+def test_datasets_without_dimensions_or_elements_are_read(write: Callable[..., Path]) -> None:
     """Datasets without dimensions, without elements, without a dataspace."""
 
     def fill(file: h5py.File) -> None:
@@ -446,7 +446,7 @@ def test_scalar_null_and_zero_size(write: Callable[..., Path]) -> None:
         assert array(source, "null").metadata.attributes == {"_EMPTY": True}
 
 
-def test_compact(write: Callable[..., Path]) -> None:
+def test_data_inside_the_object_header_is_read(write: Callable[..., Path]) -> None:
     """Data inside the object header."""
     data = np.arange(60, dtype=">i4").reshape(3, 20)
 
@@ -471,7 +471,7 @@ FILLS: dict[str, tuple[np.dtype[Any], Any]] = {
 
 @pytest.mark.parametrize("chunks", [None, (4,)])
 @pytest.mark.parametrize("name", FILLS)
-def test_fill_value(write: Callable[..., Path], name: str, chunks: tuple[int] | None) -> None:
+def test_unwritten_data_is_the_fill_value(write: Callable[..., Path], name: str, chunks: tuple[int] | None) -> None:
     """Unwritten data is the fill value, and its chunks are absent."""
     dtype, value = FILLS[name]
 
@@ -487,7 +487,7 @@ def test_fill_value(write: Callable[..., Path], name: str, chunks: tuple[int] | 
             assert_same(values(found), file[dataset][()])
 
 
-def test_variable_length_fill_value(write: Callable[..., Path]) -> None:
+def test_unwritten_strings_are_the_fill_value(write: Callable[..., Path]) -> None:
     """The fill value of strings, absent chunks and edges included."""
 
     def fill(file: h5py.File) -> None:

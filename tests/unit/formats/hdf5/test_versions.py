@@ -113,7 +113,7 @@ def test_p9_what_ended_a_child_while_the_file_changed_is_asked_of_the_new_one(tm
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
-def test_p3_no_member_is_left_out_of_what_is_made_while_the_file_cannot_be_looked_at(tmp_path: Path, number: int) -> None:
+def test_p3_no_member_is_left_out_of_an_export_while_the_file_cannot_be_read(tmp_path: Path, number: int) -> None:
     """A store's `.h5` lacked an array as long as the file did not change."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:

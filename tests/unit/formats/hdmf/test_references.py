@@ -77,7 +77,7 @@ def test_the_number_of_elements_is_checked() -> None:
         make_pickled(OBJECTS, 3, "|O")[1].decode(objects("a", "b"), None, LIMIT, None)
 
 
-def test_sizes_are_limited() -> None:
+def test_decoded_references_above_the_limit_are_refused() -> None:
     with pytest.raises(Overflow):
         make_pickled(OBJECTS, 3, "|O")[1].decode(objects(*["x" * 400] * 3), None, 1000, None)
     with pytest.raises(TooLarge):

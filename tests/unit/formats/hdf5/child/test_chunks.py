@@ -87,7 +87,7 @@ def test_every_chunk_index_reads_as_h5py_does(tmp_path: Path, libver: str) -> No
 
 
 @pytest.mark.parametrize("unlimited", [0, 1, 2])
-def test_extensible_arrays_of_many_chunks(tmp_path: Path, unlimited: int) -> None:
+def test_extensible_arrays_of_many_chunks_read_as_h5py_does(tmp_path: Path, unlimited: int) -> None:
     """Beyond the array's own blocks and pages, sparse, with gaps, and grown step by step along the unlimited axis."""
     path = tmp_path / "many.h5"
     shape = [6, 5, 4]
