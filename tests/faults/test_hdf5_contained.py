@@ -84,17 +84,6 @@ ESCAPES: dict[str, Callable[[h5py.File, str], None]] = {
 }
 
 
-@pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    """A folder with an HDF5 file and raw data that may not be opened."""
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    with h5py.File(folder / "secret.h5", "w") as file:
-        file["secret"] = SECRET
-    (folder / "secret.bin").write_bytes(SECRET.tobytes())
-    return folder
-
-
 def craft(tmp_path: Path, name: str, absolute: bool) -> Path:
     """A file in `store/` that leads to `outside/` by one mechanism."""
     store = tmp_path / "store"

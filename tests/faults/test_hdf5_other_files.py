@@ -10,20 +10,8 @@ import numpy as np
 import pytest
 from hdf5_files import write_pattern
 from hdf5_model import array, node, opened, values
-from hdf5_other_files import SECRET
 
 from fsbridge.errors import AccessDenied, Stale
-
-
-@pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    """A folder with an HDF5 file and raw data that may not be opened."""
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    with h5py.File(folder / "secret.h5", "w") as file:
-        file["secret"] = SECRET
-    (folder / "secret.bin").write_bytes(SECRET.tobytes())
-    return folder
 
 
 def test_patterns_of_file_names_grow_with_the_files(tmp_path: Path, outside: Path) -> None:

@@ -147,8 +147,8 @@ class CommitsGroup(_HangarGroup):
 
 
 @dataclass(frozen=True, slots=True)
-class TreeGroup(_HangarGroup):
-    """The columns of a branch, a commit or the staging area."""
+class _GroupOfTree(_HangarGroup):
+    """Base of the groups below a branch, a commit or the staging area, which have its version and time."""
 
     tree: AnySnapshot
 
@@ -163,6 +163,11 @@ class TreeGroup(_HangarGroup):
     @property
     def mtime_ns(self) -> int:
         return self.tree.mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGroup(_GroupOfTree):
+    """The columns of a branch, a commit or the staging area."""
 
     def attributes(self) -> Mapping[str, JSON]:
         return self.tree.attributes()
@@ -177,23 +182,10 @@ class TreeGroup(_HangarGroup):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnGroup(_HangarGroup):
+class ColumnGroup(_GroupOfTree):
     """The samples of a column."""
 
-    tree: AnySnapshot
     column: str
-
-    @property
-    def version(self) -> Hashable:
-        return self.tree.version
-
-    @property
-    def listing_version(self) -> Hashable:
-        return self.tree.version
-
-    @property
-    def mtime_ns(self) -> int:
-        return self.tree.mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
         digest = self.tree.state().table.schema(self.column)
@@ -211,37 +203,25 @@ class ColumnGroup(_HangarGroup):
             return open_sample(self, (name,), state)
         if next(table.subsamples(self.column, name), None) is None:
             raise NotFound(f"no sample {name!r} in column {self.column!r}")
-        return SubsamplesGroup(self.repository, self.backends, self, name)
+        return SubsamplesGroup(self.repository, self.backends, self.tree, self, name)
 
 
 @dataclass(frozen=True, slots=True)
-class SubsamplesGroup(_HangarGroup):
+class SubsamplesGroup(_GroupOfTree):
     """The subsamples of a sample."""
 
     column: ColumnGroup
     sample: str
 
-    @property
-    def version(self) -> Hashable:
-        return self.column.version
-
-    @property
-    def listing_version(self) -> Hashable:
-        return self.column.version
-
-    @property
-    def mtime_ns(self) -> int:
-        return self.column.mtime_ns
-
     def attributes(self) -> Mapping[str, JSON]:
         return {}
 
     def children(self) -> Iterator[Child]:
-        table, mtime_ns = self.column.tree.state()
+        table, mtime_ns = self.tree.state()
         return (Child(name, mtime_ns) for name in table.subsamples(self.column.column, self.sample))
 
     def child(self, name: str) -> Node:
-        return open_sample(self.column, (self.sample, name), self.column.tree.state())
+        return open_sample(self.column, (self.sample, name), self.tree.state())
 
 
 @dataclass(frozen=True, slots=True)
