@@ -163,11 +163,11 @@ def _group(name: str, path: Path) -> None:
         (path / "attributes.json").write_text('{"n5": "2.0.0"}')
 
 
-def expected(position: int) -> bytes:
+def slice_values(position: int) -> bytes:
     return VALUES[position * CHUNK : (position + 1) * CHUNK].tobytes()
 
 
-def flipped(path: Path) -> int | None:
+def read_errno(path: Path) -> int | None:
     """The errno of reading the chunk with a flipped bit, 0 if it reads; its length must be right then."""
     try:
         content = path.read_bytes()
@@ -191,9 +191,11 @@ def test_p3_damage_is_an_error_and_p8_stays_local(codec: Codec, damaged: Mount) 
         with pytest.raises(OSError, match=r"\[Errno") as caught:
             (chunks / str(position)).read_bytes()
         assert caught.value.errno == errno.EIO, f"{damage.__name__}: {caught.value}"
-    assert flipped(chunks / "4") in ({errno.EIO} if codec.notices else {errno.EIO, 0}), "a flipped bit went unnoticed"
+    assert read_errno(chunks / "4") in ({errno.EIO} if codec.notices else {errno.EIO, 0}), "a flipped bit went unnoticed"
     for position in (0, 6, 7):
-        assert native(codec, (chunks / str(position)).read_bytes()) == expected(position), f"chunk {position} is unharmed"
+        assert native(codec, (chunks / str(position)).read_bytes()) == slice_values(position), (
+            f"chunk {position} is unharmed"
+        )
     for position in DAMAGES:
         if position == 4 and not codec.notices:
             continue

@@ -18,7 +18,7 @@ from fsbridge.formats.hdf5 import filters
 from fsbridge.formats.hdf5.arrays import HDF5Array
 
 
-def texts(path: Path) -> Path:
+def write_texts(path: Path) -> Path:
     """Chunks that only HDF5 can read, of different lengths."""
     with h5py.File(path, "w") as file:
         made = file.create_dataset("x", (4,), h5py.string_dtype(), chunks=(1,))
@@ -26,7 +26,7 @@ def texts(path: Path) -> Path:
     return path
 
 
-def text(found: HDF5Array, index: int) -> bytes:
+def read_text(found: HDF5Array, index: int) -> bytes:
     return bytes(found.chunks.read_all((index,), found.chunks.find((index,)), 1000))
 
 
@@ -55,16 +55,16 @@ def test_p2_an_answer_lost_to_a_shortage_of_memory_goes_to_no_other_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
 ) -> None:
     """It was given to the next question: another chunk's bytes."""
-    with opened(texts(tmp_path / "x.h5")) as source:
+    with opened(write_texts(tmp_path / "x.h5")) as source:
         found = array(source, "x")
-        right = [text(found, i) for i in range(4)]
+        right = [read_text(found, i) for i in range(4)]
         assert len({*right}) == 4
         for at in range(1, 4):
             with monkeypatch.context() as patch:
                 patch.setattr(protocol, step, Shortage(at).at(getattr(protocol, step), after))
                 with pytest.raises(MemoryError):
-                    _ = [text(found, 0) for _ in range(4)]
-            assert [text(found, i) for i in (1, 2, 3, 0)] == [*right[1:], right[0]]
+                    _ = [read_text(found, 0) for _ in range(4)]
+            assert [read_text(found, i) for i in (1, 2, 3, 0)] == [*right[1:], right[0]]
 
 
 def test_p8_a_child_lost_to_a_shortage_of_memory_goes_to_no_other_caller(monkeypatch: pytest.MonkeyPatch) -> None:

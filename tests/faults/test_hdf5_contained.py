@@ -19,7 +19,7 @@ import pytest
 from forked import in_fork
 from hdf5_files import write_pattern
 from hdf5_model import array, everything, group, node, opened, values
-from hdf5_other_files import SECRET
+from hdf5_other_files import SECRET, write_outside
 from paths import TESTS
 
 from fsbridge import cli
@@ -82,6 +82,11 @@ ESCAPES: dict[str, Callable[[h5py.File, str], None]] = {
         _virtual_through_link,
     )
 }
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    return write_outside(tmp_path / "outside")
 
 
 def craft(tmp_path: Path, name: str, absolute: bool) -> Path:

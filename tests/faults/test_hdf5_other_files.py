@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 from hdf5_files import write_pattern
 from hdf5_model import array, node, opened, values
+from hdf5_other_files import write_outside
 
 from fsbridge.errors import AccessDenied, Stale
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    return write_outside(tmp_path / "outside")
 
 
 def test_patterns_of_file_names_grow_with_the_files(tmp_path: Path, outside: Path) -> None:
@@ -141,8 +147,8 @@ def test_p9_a_link_to_the_file_that_is_switched_leads_to_the_new_one(tmp_path: P
             np.testing.assert_array_equal(values(array(source, "other")), np.full(2, 10 * number))
 
 
-def moved(tmp_path: Path, write: Callable[[Path], None]) -> Path:
-    """The main file of a folder `moved`. Its files were written in a folder `old` that no longer exists."""
+def move_together(tmp_path: Path, write: Callable[[Path], None]) -> Path:
+    """The main file of a folder `move_together`. Its files were written in a folder `old` that no longer exists."""
     old = tmp_path / "old"
     old.mkdir()
     with h5py.File(old / "data-0.h5", "w") as file:
@@ -180,7 +186,7 @@ def test_p12_p9_files_that_were_moved_together_are_found_beside_each_other(
     tmp_path: Path, write: Callable[[Path], None]
 ) -> None:
     """HDF5 finds them, too. They were refused or, if the old folder was allowed as advised, read as fill values."""
-    path = moved(tmp_path, write)
+    path = move_together(tmp_path, write)
     refused: list[tuple[str, ...]] = [(), (str(tmp_path / "old"),)]
     for allowed in refused:
         with opened(path, allow_external=allowed) as source:
@@ -203,7 +209,7 @@ def test_p12_p9_files_that_were_moved_together_are_found_beside_each_other(
 
 
 def test_p9_a_file_that_comes_to_be_at_an_absolute_path_is_noticed(tmp_path: Path) -> None:
-    path = moved(tmp_path, write_absolute)
+    path = move_together(tmp_path, write_absolute)
     with opened(path, allow_external=(str(tmp_path),)) as source:
         found = array(source, "v")
         assert values(found).tolist() == [list(range(5))]

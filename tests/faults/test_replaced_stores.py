@@ -61,7 +61,7 @@ def answer(path: Path) -> bytes | str:
         return errno.errorcode[error.errno or 0]
 
 
-def listed(path: Path) -> list[str] | str:
+def list_names(path: Path) -> list[str] | str:
     try:
         return sorted(os.listdir(path))
     except OSError as error:
@@ -83,7 +83,7 @@ def test_p3_p9_a_rewritten_store_is_shown_and_a_missing_one_is_an_error(
     else:
         store.rename(tmp_path / "old")
     time.sleep(TTL)  # a listing may be so old
-    assert listed(mounted.path) == "ESTALE"
+    assert list_names(mounted.path) == "ESTALE"
     assert answer(mounted / "a/c/0") == "ESTALE"
     assert answer(mounted / "nothing") == "ESTALE"
     copied = subprocess.run(["rsync", "-a", "--delete", f"{mounted.path}/", f"{mirror}/"], capture_output=True)
@@ -93,7 +93,7 @@ def test_p3_p9_a_rewritten_store_is_shown_and_a_missing_one_is_an_error(
     (tmp_path / "new").rename(store)
     until(lambda: answer(mounted / "a/c/0") != "ESTALE")
     assert answer(mounted / "a/c/0") == b"\2" * 4
-    assert listed(mounted.path) == ["a", "zarr.json"]
+    assert list_names(mounted.path) == ["a", "zarr.json"]
     time.sleep(TTL)  # the attributes of the directory itself
     subprocess.run(["rsync", "-ac", "--delete", f"{mounted.path}/", f"{mirror}/"], check=True)
     assert (mirror / "a/c/0").read_bytes() == b"\2" * 4
@@ -106,7 +106,7 @@ def test_p3_an_hdf5_file_that_is_removed_is_no_empty_group(tmp_path: Path, mount
     assert len(answer(mounted / "d/c/0")) == 32
     (tmp_path / "x.h5").rename(tmp_path / "y.h5")
     time.sleep(TTL)
-    assert listed(mounted.path) == "ESTALE"
+    assert list_names(mounted.path) == "ESTALE"
     assert answer(mounted / "d/c/0") == "ESTALE"
     (tmp_path / "y.h5").rename(tmp_path / "x.h5")
     time.sleep(1.1)

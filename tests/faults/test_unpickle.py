@@ -37,7 +37,7 @@ def hdmf_zarr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hdmf_zarr.utils", module)
 
 
-def objects(*elements: Any) -> np.ndarray[Any, Any]:
+def make_objects(*elements: Any) -> np.ndarray[Any, Any]:
     array = np.empty(len(elements), object)
     for i, element in enumerate(elements):
         array[i] = element
@@ -47,7 +47,7 @@ def objects(*elements: Any) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_references_of_every_protocol_are_read(protocol: int) -> None:
     references = [ZarrReference(source=".", path=f"/a/{i}", object_id="x") for i in range(3)]
-    data = pickle.dumps(objects(*references, references[0]), protocol)
+    data = pickle.dumps(make_objects(*references, references[0]), protocol)
     found = read_object_array(data)
     assert found.shape == (4,)
     assert found.elements == [dict(r) for r in (*references, references[0])]
@@ -66,13 +66,13 @@ def test_structs_with_a_reference_are_tuples(protocol: int) -> None:
 
 def test_plain_elements_are_what_was_pickled() -> None:
     elements = [None, True, False, 0, -1, 1 << 40, -(1 << 100), 1.5, "", "wörld\N{SNOWMAN}", b"\0x", {"path": "/p"}]
-    assert read_object_array(pickle.dumps(objects(*elements))).elements == elements
-    assert read_object_array(pickle.dumps(objects())).elements == []
-    assert read_object_array(pickle.dumps(objects("a" * 70000, b"b" * 300))).elements == ["a" * 70000, b"b" * 300]
+    assert read_object_array(pickle.dumps(make_objects(*elements))).elements == elements
+    assert read_object_array(pickle.dumps(make_objects())).elements == []
+    assert read_object_array(pickle.dumps(make_objects("a" * 70000, b"b" * 300))).elements == ["a" * 70000, b"b" * 300]
 
 
 def test_pickles_of_numpy_1_name_its_old_module() -> None:
-    data = pickle.dumps(objects("a"), 2).replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+    data = pickle.dumps(make_objects("a"), 2).replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
     assert read_object_array(data).elements == ["a"]
 
 
@@ -97,28 +97,28 @@ class Rebuilds(dict[str, Any]):
         return ZarrReference, (), self.state
 
 
-def hostile(canary: Path) -> dict[str, Any]:
+def make_hostile(canary: Path) -> dict[str, Any]:
     command = f"touch {canary}"
     return {
         "os.system": Calls(os.system, command),
-        "os.system in an array": objects(Calls(os.system, command)),
-        "subprocess": objects(Calls(subprocess.call, ["touch", str(canary)])),
-        "eval": objects(Calls(eval, f"open({str(canary)!r}, 'w')")),
-        "exec in a dict": objects({"path": Calls(exec, f"open({str(canary)!r}, 'w')")}),
-        "open": objects(Calls(open, str(canary), "w")),
-        "getattr": objects(Calls(getattr, "os", "system")),
-        "import": objects(Calls(__import__, "os")),
-        "np.load": objects(Calls(np.load, str(canary))),
-        "np.ndarray with a huge shape": objects(Calls(np.ndarray, (1 << 40,))),
-        "np.dtype as an element": objects(np.dtype("i4")),
-        "a nested array": objects(np.arange(3)),
-        "state in a reference": objects(Rebuilds({"__class__": os.system})),
-        "arguments of a reference": objects(Calls(ZarrReference, {"path": "/x"})),
-        "a class": objects(Path),
-        "a list": objects([1, 2]),
-        "a set": objects({1, 2}),
-        "a complex number": objects(1j),
-        "a numpy scalar": objects(np.float64(1)),
+        "os.system in an array": make_objects(Calls(os.system, command)),
+        "subprocess": make_objects(Calls(subprocess.call, ["touch", str(canary)])),
+        "eval": make_objects(Calls(eval, f"open({str(canary)!r}, 'w')")),
+        "exec in a dict": make_objects({"path": Calls(exec, f"open({str(canary)!r}, 'w')")}),
+        "open": make_objects(Calls(open, str(canary), "w")),
+        "getattr": make_objects(Calls(getattr, "os", "system")),
+        "import": make_objects(Calls(__import__, "os")),
+        "np.load": make_objects(Calls(np.load, str(canary))),
+        "np.ndarray with a huge shape": make_objects(Calls(np.ndarray, (1 << 40,))),
+        "np.dtype as an element": make_objects(np.dtype("i4")),
+        "a nested array": make_objects(np.arange(3)),
+        "state in a reference": make_objects(Rebuilds({"__class__": os.system})),
+        "arguments of a reference": make_objects(Calls(ZarrReference, {"path": "/x"})),
+        "a class": make_objects(Path),
+        "a list": make_objects([1, 2]),
+        "a set": make_objects({1, 2}),
+        "a complex number": make_objects(1j),
+        "a numpy scalar": make_objects(np.float64(1)),
         "no array": {"path": "/x"},
         "numbers": np.arange(4),
     }
@@ -127,7 +127,7 @@ def hostile(canary: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_anything_else_is_unsupported_and_executes_nothing(tmp_path: Path, protocol: int) -> None:
     canary = tmp_path / "canary"
-    for name, value in hostile(canary).items():
+    for name, value in make_hostile(canary).items():
         data = pickle.dumps(value, protocol)
         with pytest.raises(Unsupported):
             read_object_array(data)
@@ -137,7 +137,7 @@ def test_anything_else_is_unsupported_and_executes_nothing(tmp_path: Path, proto
 def test_protocols_0_and_1_are_unsupported() -> None:
     for protocol in (0, 1):
         with pytest.raises(FsbridgeError):
-            read_object_array(pickle.dumps(objects("a"), protocol))
+            read_object_array(pickle.dumps(make_objects("a"), protocol))
 
 
 def test_opcodes_that_reach_for_more_are_unsupported() -> None:
@@ -150,7 +150,7 @@ def test_deep_nesting_is_refused_without_recursion() -> None:
     for nest in (b"\x85" * 500_000, b"(" * 500_000, b"]" + b"]a" * 200_000):
         with pytest.raises(FsbridgeError):
             read_object_array(b"\x80\x05)" + nest + b".")
-    deep = pickle.dumps(objects("x"))[:-1] + b"\x85" * 300_000 + b"."
+    deep = pickle.dumps(make_objects("x"))[:-1] + b"\x85" * 300_000 + b"."
     with pytest.raises(Unsupported):
         read_object_array(deep)
 
@@ -175,10 +175,10 @@ def test_lengths_are_bounded_by_the_pickle() -> None:
 
 def test_a_shared_dictionary_costs_no_more_than_its_own_size() -> None:
     shared = {f"k{i}": "v" for i in range(60)}
-    found = read_object_array(pickle.dumps(objects(*[shared] * 5000)))
+    found = read_object_array(pickle.dumps(make_objects(*[shared] * 5000)))
     assert all(element is found.elements[0] for element in found.elements)
     with pytest.raises(Unsupported, match="keys"):
-        read_object_array(pickle.dumps(objects({str(i): i for i in range(100)})))
+        read_object_array(pickle.dumps(make_objects({str(i): i for i in range(100)})))
 
 
 def test_the_number_of_opcodes_is_bounded() -> None:
@@ -187,7 +187,7 @@ def test_the_number_of_opcodes_is_bounded() -> None:
 
 
 def test_a_wrong_shape_is_corrupt() -> None:
-    data = pickle.dumps(objects("a", "b"), 4)
+    data = pickle.dumps(make_objects("a", "b"), 4)
     assert b"K\x02\x85" in data
     with pytest.raises(CorruptData, match="shape"):
         read_object_array(data.replace(b"K\x02\x85", b"K\x03\x85"))

@@ -39,13 +39,13 @@ def write(path: Path) -> Path:
     return path
 
 
-def places(found: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def walk_places(found: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     for key, value in found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ():
         yield (*above, key)
-        yield from places(value, (*above, key))
+        yield from walk_places(value, (*above, key))
 
 
-def changed(answer: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
+def change_at(answer: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
     found = copy.deepcopy(answer)
     inner: Any = found
     for key in place[:-1]:
@@ -61,10 +61,10 @@ def test_a_description_is_taken_or_damage(tmp_path: Path) -> None:
         for name in h5py.File(path):
             found = array(source, name)
             answer, _, stat = found.file.ask({"op": "node", "path": [name]})
-            for place in places(answer):
+            for place in walk_places(answer):
                 for value in NONSENSE:
                     try:
-                        told = HDF5Array(found.file, (name,), parse_dataset(changed(answer, place, value)), stat)
+                        told = HDF5Array(found.file, (name,), parse_dataset(change_at(answer, place, value)), stat)
                         assert isinstance(told.chunks.count() if not isinstance(told.chunks, TableChunks) else 0, int)
                         taken += 1
                     except FsbridgeError:

@@ -173,7 +173,7 @@ def many(tmp_path: Path) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def once(found: HDF5Array) -> set[int]:
+def read_once(found: HDF5Array) -> set[int]:
     """The values of a dataset, each chunk read once."""
     read: set[int] = set()
     for index in np.ndindex(found.metadata.grid.counts):
@@ -191,7 +191,7 @@ def test_datasets_that_are_read_one_after_the_other_are_prefetched(
         list(everything(source.root))
         with server.counted() as requests, server.gathered(4, lambda request: request.range and next(begun) >= 10):
             for name, number in many.items():
-                assert once(array(source, name)) == {number}
+                assert read_once(array(source, name)) == {number}
     ranges = [request.range for request in requests if request.range]
     assert len(set(ranges)) <= 90
     assert len(ranges) <= 120, "what its reader asks for just before it is sent comes twice"
@@ -210,7 +210,7 @@ def test_nothing_is_prefetched_for_scattered_reads_or_without_read_ahead(
     with opened_remote(server, tmp_path / "many.h5", kind=Noting, read_ahead=read_ahead) as source:
         list(everything(source.root))
         for name in list(many)[::step]:
-            assert once(array(source, name)) == {many[name]}
+            assert read_once(array(source, name)) == {many[name]}
         assert sent == []
 
 

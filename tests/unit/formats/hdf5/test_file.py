@@ -54,42 +54,42 @@ def root(tmp_path: Path, asked: list[str]) -> Iterator[Any]:
         yield root_directory(source, source.file.config, ChunkCache(1 << 20))
 
 
-def chunks(root: Any, name: bytes = b"chunked") -> Any:
+def find_chunks(root: Any, name: bytes = b"chunked") -> Any:
     """The directory of an array's chunk files."""
     return root.lookup(name).lookup(b"c")
 
 
-def told(ask: Callable[[], Any]) -> Any:
+def wait_for_answer(ask: Callable[[], Any]) -> Any:
     """Return an answer that needs no waiting. The kernel may be unsure for a moment when another mount is made."""
     return until(lambda: [answer for answer in [ask()] if answer is not None])[0]
 
 
 def test_a_chunk_is_opened_without_waiting_after_a_worker_has_looked(root: Any) -> None:
-    directory = chunks(root)
+    directory = find_chunks(root)
     file = directory.lookup(b"1")
 
-    def peeked() -> memoryview | None:
+    def peek() -> memoryview | None:
         """What needs no worker, after one has read the chunk. Memory that other programs want is taken from what is kept."""
         assert file.open().read(0, 32) == VALUES[16:32].tobytes()
         handle = at_once(file.open)
         return None if handle is None else cast(memoryview | None, handle.peek(0, 32))
 
-    assert bytes(told(peeked)) == VALUES[16:32].tobytes()
+    assert bytes(wait_for_answer(peek)) == VALUES[16:32].tobytes()
     for name in (b"2", b"3"):
-        node = told(partial(at_once, partial(directory.lookup, name)))
+        node = wait_for_answer(partial(at_once, partial(directory.lookup, name)))
         assert (node.slot, node.attrs()) == (directory.lookup(name).slot, directory.lookup(name).attrs())
 
 
 def test_what_is_not_known_is_left_to_a_worker(root: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = chunks(root).lookup(b"1")
+    file = find_chunks(root).lookup(b"1")
     with monkeypatch.context() as patched:
         patched.setattr(descriptors, "openat2", lambda *given: (-1, errno.EAGAIN))
         assert at_once(file.open) is None
-    told(lambda: at_once(file.open))
+    wait_for_answer(lambda: at_once(file.open))
 
 
 def test_what_the_child_must_decode_is_left_to_the_read(root: Any, asked: list[str]) -> None:
-    chunk = chunks(root, b"lzf").lookup(b"1")
+    chunk = find_chunks(root, b"lzf").lookup(b"1")
     asked.clear()
     at_once(chunk.open)
     assert not asked, "the event loop asked the child"
@@ -99,8 +99,8 @@ def test_what_the_child_must_decode_is_left_to_the_read(root: Any, asked: list[s
 
 @pytest.mark.parametrize("how", ["replaced", "rewritten", "removed"])
 def test_p9_a_changed_file_is_left_to_a_worker(root: Any, tmp_path: Path, how: str) -> None:
-    file = chunks(root).lookup(b"1")
-    told(lambda: at_once(file.open))
+    file = find_chunks(root).lookup(b"1")
+    wait_for_answer(lambda: at_once(file.open))
     if how == "removed":
         (tmp_path / "x.h5").unlink()
     else:
@@ -116,13 +116,13 @@ def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path) -> None:
     write(tmp_path / "y.h5")
     config = Config(str(tmp_path / "y.h5"), "/mnt")
     source = open_hdf5(LocalDataFile(config.source, is_local=lambda fd: False), config)
-    file = chunks(root_directory(source, config, ChunkCache(config.cache_size))).lookup(b"1")
+    file = find_chunks(root_directory(source, config, ChunkCache(config.cache_size))).lookup(b"1")
     assert at_once(file.open) is None
     assert file.open().read(0, 32) == VALUES[16:32].tobytes()
     source.close()
 
 
-def frames(error: BaseException) -> Iterator[Any]:
+def walk_frames(error: BaseException) -> Iterator[Any]:
     """The frames of an error's traceback."""
     traceback = error.__traceback__
     while traceback is not None:
@@ -143,7 +143,7 @@ def test_p11_a_file_that_cannot_be_opened_is_refused_again_without_growth(tmp_pa
             with pytest.raises(CorruptData, match="cannot open the file") as refused:
                 file.ask({"op": "attributes", "path": []})
             refusals.append(refused.value)
-        assert len({len(list(frames(refusal))) for refusal in refusals[1:]}) == 1
+        assert len({len(list(walk_frames(refusal))) for refusal in refusals[1:]}) == 1
         assert file._failure is not None
         assert file._failure[1].__traceback__ is None
     finally:

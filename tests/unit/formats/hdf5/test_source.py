@@ -17,7 +17,7 @@ from fsbridge.formats.hdf5.child import data
 from fsbridge.model import Link
 
 
-def names(group: Any) -> list[str]:
+def list_names(group: Any) -> list[str]:
     return [child.name for child in group.children()]
 
 
@@ -50,7 +50,7 @@ def test_every_name_that_hdf5_allows_is_listed_and_opened(tmp_path: Path) -> Non
             file.create_dataset(name.encode("utf-8", "surrogateescape"), data=number)
         file.create_group("g/h")
     with opened(path) as source:
-        assert sorted(names(source.root)) == sorted([*NAMES, "g"])
+        assert sorted(list_names(source.root)) == sorted([*NAMES, "g"])
         for number, name in enumerate(NAMES):
             found = source.root.child(name)
             assert isinstance(found, HDF5Array)
@@ -68,7 +68,7 @@ def test_all_members_of_a_large_group_are_listed(tmp_path: Path) -> None:
             for number in range(4003):
                 file.create_group(f"g{number}")
         with opened(path) as source:
-            assert names(source.root) == sorted(f"g{number}" for number in range(4003))
+            assert list_names(source.root) == sorted(f"g{number}" for number in range(4003))
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])

@@ -26,7 +26,7 @@ from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
 MANY = 1_000_000
 
 
-def table(counts: tuple[int, ...], positions: list[int], masks: int = 0) -> ChunkTable:
+def make_table(counts: tuple[int, ...], positions: list[int], masks: int = 0) -> ChunkTable:
     column = np.array(positions, np.uint64)
     return ChunkTable(counts, [column, column * np.uint64(100), column + np.uint64(1), column * np.uint64(masks)])
 
@@ -38,7 +38,7 @@ def test_scan_and_find_agree_with_the_set_of_chunks(data: st.DataObject) -> None
     cells = int(np.prod(counts, dtype=int))
     positions = data.draw(st.lists(st.integers(0, cells - 1), unique=True))
     masks = data.draw(st.integers(0, 1))
-    found = table(counts, positions, masks)
+    found = make_table(counts, positions, masks)
     indexes = {tuple(int(i) for i in np.unravel_index(p, counts)) if counts else (): p for p in positions}
     assert len(found) == len(positions)
     for depth in range(len(counts)):
@@ -62,20 +62,20 @@ def test_scan_and_find_agree_with_the_set_of_chunks(data: st.DataObject) -> None
 def test_impossible_tables_are_corrupt() -> None:
     """Two chunks at one place, a chunk outside the grid."""
     with pytest.raises(CorruptData, match="two chunks"):
-        table((4,), [1, 2, 1])
+        make_table((4,), [1, 2, 1])
     with pytest.raises(CorruptData, match="outside"):
-        table((2, 2), [4])
+        make_table((2, 2), [4])
 
 
 def test_tables_are_loaded_once_and_kept_within_a_budget() -> None:
     """Many callers load a table once; the least recently used tables are dropped; a failed load is retried."""
-    one = table((100,), list(range(100)))
+    one = make_table((100,), list(range(100)))
     cache = TableCache(3 * one.nbytes)
     loads: list[Any] = []
 
     def load(key: Any) -> ChunkTable:
         loads.append(key)
-        return table((100,), list(range(100)))
+        return make_table((100,), list(range(100)))
 
     threads = [threading.Thread(target=lambda: cache.get("a", lambda: load("a"))) for _ in range(8)]
     for thread in threads:
@@ -90,7 +90,7 @@ def test_tables_are_loaded_once_and_kept_within_a_budget() -> None:
     cache.get("b", lambda: load("b"))
     assert loads == ["a", "b", "c", "d", "b"]
     with pytest.raises(CorruptData):
-        cache.get("x", lambda: table((1,), [5]))
+        cache.get("x", lambda: make_table((1,), [5]))
     assert len(cache.get("x", lambda: load("x"))) == 100
 
 

@@ -45,7 +45,7 @@ def replace(path: Path, value: int) -> None:
     os.rename(new, path)
 
 
-def held(path: Path) -> int:
+def count_descriptors(path: Path) -> int:
     """Descriptors of this process for files that are or were at `path`."""
     found = 0
     for number in os.listdir("/proc/self/fd"):
@@ -66,7 +66,7 @@ def test_p11_replaced_files_are_let_go_at_once(tmp_path: Path, no_collection: No
             assert values(array(source, "x"))[0] == value
             with pytest.raises(NotFound, match="no such object"):
                 source.root.child("nothing")
-            assert held(path) == 1
+            assert count_descriptors(path) == 1
 
 
 def test_p9_a_file_that_goes_between_two_looks_is_stale_not_absent(tmp_path: Path) -> None:
@@ -128,22 +128,22 @@ def test_p3_no_member_is_left_out_of_an_export_while_the_file_cannot_be_read(tmp
 
     config = Config(str(path), "/nowhere", layout="files")
     with closing(open_hdf5(LocalDataFile(str(path), check=check), config)) as source:
-        right = shown(root_directory(source, config, ChunkCache(1 << 20)))
+        right = read_tree(root_directory(source, config, ChunkCache(1 << 20)))
         failed = 0
         for at in range(1, 200):
             root, left = root_directory(source, config, ChunkCache(1 << 20)), at
             try:
-                assert shown(root) == right
+                assert read_tree(root) == right
             except (FsbridgeError, OSError):
                 failed += 1
             if left > 0:
                 break
             left = 0
-            assert shown(root) == right
+            assert read_tree(root) == right
     assert failed > 5
 
 
-def shown(root: Any) -> Any:
+def read_tree(root: Any) -> Any:
     """The members, and the file of the whole store."""
     names = {entry.name.partition(b".")[0] for batch in root.entries() for entry in batch}
     handle = root.lookup(b"x.h5").open()

@@ -22,7 +22,7 @@ OBJECTS = np.dtype("O")
 FIELDS = np.dtype([("idx_start", "<i4"), ("count", "<i4"), ("timeseries", "O")])
 
 
-def texts(found: Buffer) -> list[str]:
+def split_texts(found: Buffer) -> list[str]:
     return [str(item, "utf-8") for item in split(found)]
 
 
@@ -31,7 +31,7 @@ def test_a_dataset_of_references_is_the_paths(tmp_path: Path) -> None:
     dtype, decoder = make_pickled(OBJECTS, 6, "|O")
     assert dtype.serializer == "vlen-utf8"
     found = CodecChain((Blosc(), decoder)).decode(chunk.read_bytes(), None, LIMIT)
-    assert texts(found) == expected_facts("zarr2")["general/extracellular_ephys/electrodes/group"]
+    assert split_texts(found) == expected_facts("zarr2")["general/extracellular_ephys/electrodes/group"]
 
 
 def test_a_struct_keeps_its_numbers_and_gets_the_path(tmp_path: Path) -> None:
@@ -48,38 +48,38 @@ def test_json_references_are_the_paths() -> None:
     elements = np.array([{"source": ".", "path": "/a/b", "object_id": "x"}, "/c", None, {"path": "/\u00e9"}], object)
     decoder = JSONPaths(json2(items=4))
     found = decoder.decode(numcodecs.JSON().encode(elements), None, LIMIT, None)
-    assert texts(found) == ["/a/b", "/c", "", "/é"]
+    assert split_texts(found) == ["/a/b", "/c", "", "/é"]
     for element in ({"source": "."}, "{", {"path": 1}, "{" * 5000):
         stored = numcodecs.JSON().encode(np.array([element], object))
         with pytest.raises((CorruptData, Unsupported)):
             JSONPaths(json2(items=1)).decode(stored, None, LIMIT, None)
 
 
-def objects(*elements: object) -> bytes:
+def make_objects(*elements: object) -> bytes:
     array = np.empty(len(elements), object)
     array[:] = elements
     return pickle.dumps(array)
 
 
 def test_elements_that_were_never_written_are_empty() -> None:
-    found = make_pickled(OBJECTS, 3, "|O")[1].decode(objects(0, None, {"path": "/x"}), None, LIMIT, None)
-    assert texts(found) == ["", "", "/x"]
+    found = make_pickled(OBJECTS, 3, "|O")[1].decode(make_objects(0, None, {"path": "/x"}), None, LIMIT, None)
+    assert split_texts(found) == ["", "", "/x"]
 
 
 @pytest.mark.parametrize("element", [1, 1.5, True, b"/x", {"source": "."}, {"path": None}])
 def test_elements_that_are_no_references_are_unsupported(element: object) -> None:
     with pytest.raises(Unsupported):
-        make_pickled(OBJECTS, 1, "|O")[1].decode(objects(element), None, LIMIT, None)
+        make_pickled(OBJECTS, 1, "|O")[1].decode(make_objects(element), None, LIMIT, None)
 
 
 def test_the_number_of_elements_is_checked() -> None:
     with pytest.raises(CorruptData, match="2 elements where the chunk has 3"):
-        make_pickled(OBJECTS, 3, "|O")[1].decode(objects("a", "b"), None, LIMIT, None)
+        make_pickled(OBJECTS, 3, "|O")[1].decode(make_objects("a", "b"), None, LIMIT, None)
 
 
 def test_decoded_references_above_the_limit_are_refused() -> None:
     with pytest.raises(Overflow):
-        make_pickled(OBJECTS, 3, "|O")[1].decode(objects(*["x" * 400] * 3), None, 1000, None)
+        make_pickled(OBJECTS, 3, "|O")[1].decode(make_objects(*["x" * 400] * 3), None, 1000, None)
     with pytest.raises(TooLarge):
         make_pickled(FIELDS, 1, "struct")[1].decode(_structs([(1, 2, {"path": "/x"})]), None, 1000, None)
 
