@@ -112,7 +112,7 @@ def test_p8_an_attribute_that_ends_hdf5_costs_itself(tmp_path: Path) -> None:
         assert [child.name for child in source.root.children()] == ["group"]
         group: Any = source.root.child("group")
         assert group.attributes() == {"a": 0, "bad": 1, "z": 2}
-        source.file.shared.of(pages.KeptPages).kept.clear()  # so that the member itself is asked for
+        source.file.shared.of(pages.KeptPages).by_key.clear()  # so that the member itself is asked for
         found = group.child("x")
         assert values(found).tolist() == [0, 1, 2]
         assert (found.metadata.attributes["a"], found.metadata.attributes["z"]) == (0, 2)

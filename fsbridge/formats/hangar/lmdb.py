@@ -59,7 +59,7 @@ class Databases:
         self._root = root
         self._open_path = open_path
         # A repository has five databases, and one per writer session and text column.
-        self._open = LRU[str, tuple[tuple[int, int], lmdb.Environment]](16, lambda known: known[1].close())
+        self._environments = LRU[str, tuple[tuple[int, int], lmdb.Environment]](16, lambda known: known[1].close())
 
     def answer(self, request: dict[str, Any]) -> Answer:
         """Answer one request. Never raises for what a repository contains."""
@@ -82,7 +82,7 @@ class Databases:
 
     def close(self) -> None:
         """Close all databases."""
-        self._open.clear()
+        self._environments.clear()
 
     def _get(self, path: str, keys: Sequence[bytes]) -> Answer:
         def read(txn: lmdb.Transaction) -> list[bytes | None]:
@@ -131,7 +131,7 @@ class Databases:
                         number = txn.id()
                         result = read(txn)
                 except lmdb.MapResizedError:
-                    self._open.drop(path)
+                    self._environments.drop(path)
                     continue
                 if environment.info()["last_txnid"] <= number + 1:
                     return result, number
@@ -143,10 +143,10 @@ class Databases:
         try:
             status = os.fstat(fd)
             identity = (status.st_dev, status.st_ino)
-            known = self._open.get(path)
+            known = self._environments.get(path)
             if known is None or known[0] != identity:
-                self._open.drop(path)  # first, because py-lmdb opens no file twice in one process
-                known = self._open.put(path, (identity, _open(fd)))
+                self._environments.drop(path)  # first, because py-lmdb opens no file twice in one process
+                known = self._environments.put(path, (identity, _open(fd)))
             yield known[1]
         finally:
             os.close(fd)

@@ -50,19 +50,19 @@ class BlockMemory(SharedPart):
 
     def __init__(self, limits: BlockLimits | None = None) -> None:
         self.limits = limits or BlockLimits()
-        self.kept: LRU[tuple[Hashable, int], bytes] = LRU(self.limits.memory)
+        self.blocks: LRU[tuple[Hashable, int], bytes] = LRU(self.limits.memory)
         self.rest = IdleTimer(self._give_back, self.limits.idle_seconds)
 
     def _give_back(self) -> bool:
-        self.kept.clear()
+        self.blocks.clear()
         native.give_freed_memory_back()
         return True
 
 
 class Blocks:
-    """The blocks of one version, identified by `name` and `version`. Thread-safe.
+    """The blocks of one version of a file, which `name` identifies. Thread-safe.
 
-    `fetch(start, length)` returns bytes of the version, by a request if necessary, or raises. `kept` returns bytes only
+    `fetch(start, length)` returns bytes of the version, by a request if necessary, or raises. `find_kept` returns bytes only
     if no request is necessary.
     """
 
@@ -71,7 +71,7 @@ class Blocks:
         name: Hashable,
         size: int,
         fetch: Callable[[int, int], bytes],
-        kept: Callable[[int, int], bytes | None],
+        find_kept: Callable[[int, int], bytes | None],
         memory: BlockMemory,
         read_ahead: bool,
     ) -> None:
@@ -81,7 +81,7 @@ class Blocks:
         self._name = name
         self._size = size
         self._fetch = fetch
-        self._kept = kept
+        self._find_kept = find_kept
         self._memory = memory
         self._read_ahead = read_ahead
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class Blocks:
     def begin(self) -> None:
         """Keep the head if it is available without a request, as it is after the first look-up of the file."""
         if self._find(0) is None:
-            data = self._kept(0, self.head)
+            data = self._find_kept(0, self.head)
             if data is not None:
                 self._remember(0, data)
 
@@ -132,7 +132,7 @@ class Blocks:
             is_second = small and self._read_once.get(window) is not None
             if small:
                 self._read_once.put(window, True)
-        data = self._find_bytes(start, length) or self._kept(start, length)
+        data = self._find_bytes(start, length) or self._find_kept(start, length)
         if data is not None:
             return data
         if not is_second:
@@ -190,13 +190,13 @@ class Blocks:
         return blocks
 
     def _find(self, number: int) -> bytes | None:
-        return self._memory.kept.get((self._name, number))
+        return self._memory.blocks.get((self._name, number))
 
     def _find_on_disk(self, number: int) -> bytes | None:
         """Return a block from the block cache, which has it by itself or as a part of the file's head."""
         in_head = number < self._limits.head // self._block
         start, length = (0, self.head) if in_head else self._find_span(number, 1)
-        data = self._kept(start, length)
+        data = self._find_kept(start, length)
         return None if data is None else self._remember(start // self._block, data)[number]
 
     def _find_span(self, first: int, count: int) -> tuple[int, int]:
@@ -208,7 +208,7 @@ class Blocks:
         blocks: dict[int, bytes] = {}
         for number in range(first, first + -(-len(data) // self._block)):
             start = (number - first) * self._block
-            blocks[number] = self._memory.kept.put((self._name, number), data[start : start + self._block], self._block)
+            blocks[number] = self._memory.blocks.put((self._name, number), data[start : start + self._block], self._block)
         return blocks
 
     # ---- requests

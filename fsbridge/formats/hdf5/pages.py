@@ -54,7 +54,7 @@ class KeptPages(SharedPart):
     """The pages that are kept, for all files of the mount."""
 
     def __init__(self) -> None:
-        self.kept: LRU[PageKey, GroupPage] = LRU(32 << 20)  # bytes: some 30,000 datasets
+        self.by_key: LRU[PageKey, GroupPage] = LRU(32 << 20)  # bytes: some 30,000 datasets
         self.latest: LRU[PageKey, int] = LRU(256)
         """For each group the start of the page that was used last. The next wanted member is probably in the same page."""
 
@@ -64,7 +64,7 @@ def read_page(file: HDF5File, path: Path, start: int) -> GroupPage:
 
     If a member ends the child, the group is listed by names alone.
     """
-    kept = file.shared.of(KeptPages).kept
+    kept = file.shared.of(KeptPages).by_key
     kept_page = kept.get(PageKey(file, file.current().stat.version, path, start))
     if kept_page is not None:
         return kept_page
@@ -97,7 +97,7 @@ def find_description(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat
     group, pages = PageKey(file, version, path, 0), file.shared.of(KeptPages)
     for begin in dict.fromkeys((pages.latest.get(group) or 0, 0)):
         start: int | None = begin
-        while start is not None and (kept_page := pages.kept.get(group._replace(start=start))) is not None:
+        while start is not None and (kept_page := pages.by_key.get(group._replace(start=start))) is not None:
             if name in kept_page.members:
                 pages.latest.put(group, start)
                 description = kept_page.descriptions.get(name)
@@ -162,7 +162,7 @@ def _read_one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
 
 def read_address(file: HDF5File, path: Path) -> int:
     """Return the address of the group at `path` in the file."""
-    first_page = file.shared.of(KeptPages).kept.get(PageKey(file, file.current().stat.version, path, 0))
+    first_page = file.shared.of(KeptPages).by_key.get(PageKey(file, file.current().stat.version, path, 0))
     if first_page is not None and first_page.address is not None:
         return first_page.address
     # No group has this many members, so only the group itself is asked for.
@@ -173,5 +173,5 @@ def read_address(file: HDF5File, path: Path) -> int:
 def forget(files: Collection[HDF5File], shared: Shared) -> None:
     """Drop what is kept for files that are closed."""
     pages = shared.of(KeptPages)
-    pages.kept.drop_where(lambda key: key.file in files)
+    pages.by_key.drop_where(lambda key: key.file in files)
     pages.latest.drop_where(lambda key: key.file in files)

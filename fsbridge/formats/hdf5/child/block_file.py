@@ -33,7 +33,7 @@ _NODE = struct.Struct("<4sBBH16x")
 class BlockFile:
     """A file of `size` bytes, read in blocks of `block` bytes.
 
-    `refused` is true once the daemon had nothing to give; the daemon reports the reason itself. `asked` counts the
+    `refused` is true once the daemon had nothing to give; the daemon reports the reason itself. `requests` counts the
     requests that the daemon needed for the answers.
     """
 
@@ -49,7 +49,7 @@ class BlockFile:
         self.base = 0
         self.instead: tuple[int, bytes] | None = None
         self.refused = False
-        self.asked = 0
+        self.requests = 0
 
     # ---- what the driver calls
 
@@ -157,7 +157,7 @@ class BlockFile:
             length = min(self._block, self.size - number * self._block)
             self._blocks[number] = bytes(data[at : at + length])
             at += length
-        self.asked += answer["requests"]
+        self.requests += answer["requests"]
         for number in needed:
             self._blocks.move_to_end(number)
         # 384 blocks are 12 MiB. The daemon keeps more.

@@ -93,7 +93,7 @@ class MetadataPrefetch:
 
         If the walk continues where it was and had to wait for blocks, the metadata of what comes next is prefetched.
         """
-        late, self._asked = self._blocks.asked > self._asked, self._blocks.asked
+        late, self._asked = self._blocks.requests > self._asked, self._blocks.requests
         near = [self._waiting.popleft() for _ in range(min(NEAR, len(self._waiting)))]
         if path in near or path in self._skipped:
             if path in near:
@@ -112,7 +112,7 @@ class MetadataPrefetch:
             coming = [group for group in (*self._skipped, *self._waiting) if group not in self._known]
             with self._open_groups():
                 self._prefetch_groups(coming, self._objects)
-        self._asked = self._blocks.asked
+        self._asked = self._blocks.requests
 
     def prefetch_everything(self, end: float = math.inf) -> None:
         """Prefetch what a visit of all objects reads; nothing more after the time `end` (`time.monotonic`)."""

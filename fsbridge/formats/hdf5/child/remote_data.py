@@ -41,22 +41,22 @@ class Others(Generic[F]):
         self._ask = ask
         self._own = own
         self._opener = opener
-        self._known: dict[str, _Other] = {}  # by place
-        self._looked: dict[str, _Other] = {}  # by name, during one question
-        self._opened: OrderedDict[_Other, F] = OrderedDict()
+        self._by_place: dict[str, _Other] = {}  # by place
+        self._by_name: dict[str, _Other] = {}  # by name, during one question
+        self._files: OrderedDict[_Other, F] = OrderedDict()
 
     def forget(self) -> None:
         """Begin another question: each file is looked up again."""
-        self._looked.clear()
+        self._by_name.clear()
 
     def close(self) -> None:
         """Close all files."""
-        while self._opened:
-            self._opened.popitem()[1].file.close()
+        while self._files:
+            self._files.popitem()[1].file.close()
 
     def look(self, names: Iterable[str]) -> None:
         """Look up files for the present question. Raises Refusal (denied), or OSError if one cannot be read."""
-        unknown = [name for name in dict.fromkeys(names) if name not in self._looked and name != "."]
+        unknown = [name for name in dict.fromkeys(names) if name not in self._by_name and name != "."]
         if not unknown:
             return
         answer, _ = self._ask({"files": unknown}, 0)
@@ -66,11 +66,11 @@ class Others(Generic[F]):
         if "denied" in answer:
             raise Refusal("denied", answer["denied"])
         for name, (place, version, size) in zip(unknown, answer["files"], strict=True):
-            known = self._known.get(place)
+            known = self._by_place.get(place)
             if known is None or known.version != version or (known.blocks is not None and known.blocks.refused):
                 blocks = None if size is None else BlockFile(self._asker_of(place), size, answer["block"])
-                self._known[place] = known = _Other(place, version, blocks)
-            self._looked[name] = known
+                self._by_place[place] = known = _Other(place, version, blocks)
+            self._by_name[name] = known
 
     def place(self, name: str) -> str:
         """Return the URL of a file."""
@@ -85,18 +85,18 @@ class Others(Generic[F]):
         other = self._find(name)
         if other.blocks is None:
             return None
-        file = self._opened.get(other)
+        file = self._files.get(other)
         if file is None:
-            file = self._opened[other] = self._opener(other.place, other.blocks)
+            file = self._files[other] = self._opener(other.place, other.blocks)
             # At most four are open at a time, because each keeps blocks.
-            while len(self._opened) > 4:
-                self._opened.popitem(last=False)[1].file.close()
-        self._opened.move_to_end(other)
+            while len(self._files) > 4:
+                self._files.popitem(last=False)[1].file.close()
+        self._files.move_to_end(other)
         return file
 
     def _find(self, name: str) -> _Other:
         self.look([name])
-        return self._looked[name]
+        return self._by_name[name]
 
     def _asker_of(self, place: str) -> Asker:
         """Return what asks the daemon for blocks of another file."""

@@ -241,7 +241,7 @@ def test_p6_p11_an_idle_file_gives_its_resources_back(server: FakeS3, large: Pat
         for number in (7, 8):
             asked.clear()
             assert (values(array(source, f"g{number}/d{number}")) == number).all()
-            until(lambda: not memory.kept.used and source.file.supervisor.child is None)
+            until(lambda: not memory.blocks.used and source.file.supervisor.child is None)
             assert asked
             until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in asked))  # not even as a zombie
 

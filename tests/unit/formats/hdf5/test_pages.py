@@ -78,7 +78,7 @@ def test_pages_of_a_closed_file_are_forgotten(tmp_path: Path) -> None:
     write(tmp_path / "x.h5", 1)
     with opened(tmp_path / "x.h5") as source:
         page = GroupPage(Stat(False, 1, 1, 1), {}, {}, None, None, None, 400)
-        kept = source.file.shared.of(KeptPages).kept
+        kept = source.file.shared.of(KeptPages).by_key
         kept.put(PageKey(source.file, 1, (), 0), page, page.nbytes)
         assert kept.get(PageKey(source.file, 1, (), 0)) is page
     assert kept.get(PageKey(source.file, 1, (), 0)) is None
