@@ -87,7 +87,7 @@ def parse_members(answer: Mapping[str, Any]) -> tuple[list[HDF5Member], int | No
 
 
 def check_next(file: str, path: Sequence[str], start: int, following: int | None) -> int | None:
-    """Return `following`, the start of the next page. Raises CorruptData if it is not behind `start`: a listing must end."""
+    """Return `following`, the start of the next page. Raises CorruptData unless it is behind `start`: listings must end."""
     if following is not None and following <= start:
         raise CorruptData(f"{file}:/{'/'.join(path)}: the HDF5 process lists the same members again")
     return following

@@ -180,7 +180,7 @@ class Blocks:
         return whole[start - first * self._block : start - first * self._block + length]
 
     def _find_behind(self, number: int) -> dict[int, bytes]:
-        """Return the kept blocks that follow one."""
+        """Return the kept blocks that follow block `number` without a gap."""
         blocks: dict[int, bytes] = {}
         for following in range(number + 1, min(number + 1 + self._limits.head // self._block, self.count)):
             data = self._find(following)

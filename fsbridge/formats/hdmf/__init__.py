@@ -237,7 +237,7 @@ class HdmfGroup(KeyedGroup):
             log.warning("%s: the link %r to %s in %r %s", place, name, entry.path, entry.source, what)
 
     def skipped(self) -> Iterator[str]:
-        """Describe what any group leaves out, entries that are no links, and links that are not listed."""
+        """Describe what every keyed group leaves out, and also entries that are no links and links that are not listed."""
         yield from KeyedGroup.skipped(self)
         attributes, place = self.attributes(), self._place()
         for attribute in LINKS:

@@ -204,7 +204,7 @@ def _swizzle(dataset: Any, edges: Sequence[int]) -> _Swizzle | None:
 
 @functools.cache
 def _iteration_is_swizzled() -> bool:
-    """Tell whether this HDF5 has the fault (2.0 has it, 1.14.6 does not), by a dataset of 2 x 3 chunks in memory."""
+    """Tell whether this HDF5 gives wrong offsets (2.0 does, 1.14.6 does not), by a dataset of 2 x 3 chunks in memory."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fapl_core(1 << 16, False)
     access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_LATEST)

@@ -345,7 +345,7 @@ def _describe_filter(entry: tuple[int, int, tuple[int, ...], bytes]) -> dict[str
 
 
 def _has_unfiltered_edges(plist: Any) -> bool:
-    """Tell whether chunks that overhang the dataset are stored unfiltered. No filter mask says so."""
+    """Tell whether chunks that overhang the dataset are stored unfiltered. Their filter masks do not tell it."""
     options = ctypes.c_uint()
     if _get_chunk_opts(plist.id, ctypes.byref(options)) < 0:
         raise Refusal("corrupt", "HDF5 cannot tell the options of the chunks")
