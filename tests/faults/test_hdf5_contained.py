@@ -465,9 +465,9 @@ def test_p3_sources_that_cannot_be_looked_at_are_not_missing(tmp_path: Path) -> 
         sources_of(tmp_path / "loop.h5")
 
 
-def sources_of(path: Path, prepare: Callable[[], object] = lambda: None) -> list[str]:
+def sources_of(path: Path, prepare: Callable[[], object] = lambda: None, child: Datasets | None = None) -> list[str]:
     """The other files with the data of the only dataset, as the child looks for them once `prepare` was called."""
-    child = Datasets()
+    child = child or Datasets()
     child.path, child.allowed = str(path), [str(path.parent)]
     with h5py.File(path) as file:
         child.file = file.id
@@ -478,7 +478,10 @@ def sources_of(path: Path, prepare: Callable[[], object] = lambda: None) -> list
 
 @pytest.mark.parametrize("refused", ["open", "access"])
 def test_p3_sources_that_may_not_be_opened_are_not_missing(refused: str) -> None:
-    """Files are refused by their permissions, or by the confinement of the child."""
+    """Files are refused by their permissions, or by the confinement of the child.
+
+    The permission may have been withdrawn after the first look, of which the answer is kept.
+    """
 
     def prepare() -> None:
         if refused == "open":
@@ -489,8 +492,11 @@ def test_p3_sources_that_may_not_be_opened_are_not_missing(refused: str) -> None
                 os.setuid(65534)  # every file is open to root
 
     def look() -> None:
+        child = Datasets()
+        if refused == "access":
+            assert sources_of(main, child=child) == [str(main.with_name("one.h5"))]
         with pytest.raises(Refusal, match="Permission denied") as refusal:
-            sources_of(main, prepare)
+            sources_of(main, prepare, child)
         assert refusal.value.kind == "denied"
 
     with tempfile.TemporaryDirectory() as folder:
