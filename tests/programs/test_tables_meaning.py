@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 import xarray
 import zarr
-from tables_read import content, frame, lines, opened
+from tables_read import content, files_of, frame, lines
 
 from fsbridge.errors import FsbridgeError
 
@@ -195,7 +195,7 @@ def test_p12_booleans_of_hdf5_and_anndata_are_logical_and_missing_ones_are_empty
 )
 def test_first_lines_are_never_rows_of_numbers(name: str, values: Any, tmp_path: Path) -> None:
     zarr.open_group(tmp_path / "s.zarr", mode="w").create_array(name, data=values)
-    with opened(tmp_path / "s.zarr") as root:
+    with files_of(tmp_path / "s.zarr") as root:
         text = content(root, f"{name}.csv").decode()
     with pytest.raises(ValueError, match="could not convert"):
         np.loadtxt(io.StringIO(text), delimiter=",")
@@ -242,7 +242,7 @@ def test_p12_gaps_of_compounds_are_in_no_file(region: str, tmp_path: Path) -> No
     np.save(saved, rows)
     rows = np.load(io.BytesIO(saved.getvalue()))  # its type is no longer marked as aligned
     shown = rows[1:] if region else rows
-    with opened(tmp_path / "s.h5") as root:
+    with files_of(tmp_path / "s.h5") as root:
         files = {suffix: content(root, f"t{region}.{suffix}") for suffix in ("npy", "h5", "nc", "raw")}
         (tmp_path / f"t{region}.raw").write_bytes(files["raw"])
         described, page = json.loads(content(root, "t.json")), content(root, "index.html").decode()
@@ -279,7 +279,7 @@ def test_p12_gaps_that_zarr_python_2_wrote_are_no_columns(tmp_path: Path) -> Non
     (tmp_path / "s.zarr/t/.zarray").write_text(json.dumps(document))
     (tmp_path / "s.zarr/t/0").write_bytes(rows.tobytes())
     assert lines(tmp_path / "s.zarr", "t.csv") == ["a,b,c.p,c.q", "0,1.0,0,3", "0,2.0,0,4"]
-    with opened(tmp_path / "s.zarr") as root:
+    with files_of(tmp_path / "s.zarr") as root:
         loaded = np.load(io.BytesIO(content(root, "t.npy")))
     assert loaded.dtype.names == ("a", "b", "c")
     assert loaded.tolist() == rows.tolist()
@@ -316,7 +316,7 @@ def test_p3_lists_of_what_are_no_numbers_are_an_error(spelled: str, tmp_path: Pa
     document = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "compressor": None, "fill_value": None}
     document |= {"order": "C", "filters": [{"id": "vlen-array", "dtype": spelled}]}
     (tmp_path / "s.zarr/r/.zarray").write_text(json.dumps(document))
-    with opened(tmp_path / "s.zarr") as root, pytest.raises(FsbridgeError):
+    with files_of(tmp_path / "s.zarr") as root, pytest.raises(FsbridgeError):
         content(root, "r.csv")
 
 
@@ -369,8 +369,8 @@ def test_p12_series_of_nwb_have_their_times(tmp_path: Path) -> None:
 
 
 def test_uneven_times_are_the_axis_of_a_preview(tmp_path: Path) -> None:
-    with opened(nwb(tmp_path)) as root:
-        drawn = content(root, "uneven", "data.preview.svg").decode()
+    with files_of(nwb(tmp_path)) as root:
+        drawn = content(root, "uneven/data.preview.svg").decode()
     texts = re.findall(r">([^<>]*)</text>", drawn)
     assert "time (s)" in texts
     assert {"100", "102", "104", "106", "108", "110"} <= set(texts)
@@ -386,8 +386,8 @@ def test_long_uneven_times_are_the_axis_of_a_preview(region: str, tmp_path: Path
         series["data"] = np.arange(count)
         series["timestamps"] = 100 + 10 * (np.arange(count) / (count - 1)) ** 2
         series["timestamps"].attrs["unit"] = "seconds"
-    with opened(tmp_path / "s.nwb") as root:
-        drawn = content(root, "long", f"data{region}.preview.svg").decode()
+    with files_of(tmp_path / "s.nwb") as root:
+        drawn = content(root, f"long/data{region}.preview.svg").decode()
     texts = re.findall(r">([^<>]*)</text>", drawn)
     assert "time (s)" in texts
     assert {"102", "104", "106", "108"} <= set(texts)
@@ -426,7 +426,7 @@ def test_p12_categories_of_any_age_are_words(kind: str, tmp_path: Path) -> None:
     path = tmp_path / ("s.h5ad" if kind == "hdf5" else "s")
     assert lines(path, "obs.csv") == ["index,c,g/x,n", 'v1,"B,b",10,1', "v2,,20,2", "v3,A,30,3"]
     assert lines(path, "obs/c.csv") == ["c", '"B,b"', '""', "A"], "the array by itself says the same"
-    with opened(path) as tree:
+    with files_of(path) as tree:
         assert json.loads(content(tree, "obs.json"))["table"] == {"columns": ["index", *order], "left_out": {}}
 
 
@@ -480,5 +480,5 @@ def test_pages_say_the_first_and_the_last_date(tmp_path: Path) -> None:
         data = xarray.Dataset({"a": ("time", np.arange(len(times)))}, coords={"time": times})
         (tmp_path / str(number)).mkdir()
         path, _ = written(data, "zarr2", tmp_path / str(number))
-        with opened(path) as root:
+        with files_of(path) as root:
             assert f">{wanted}<" in content(root, "index.html").decode()

@@ -1,4 +1,4 @@
-"""Tables of a source, as text and by pandas. Not here: what they must say."""
+"""Files of a source that are made as a whole, such as tables: as bytes, text and by pandas. Not here: what they must say."""
 
 from __future__ import annotations
 
@@ -15,28 +15,35 @@ from fsbridge.mount.lifecycle import open_tree
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    tree = open_tree(Config(source=str(path), mountpoint="/nowhere", layout="files", metadata_ttl=0))
+def files_of(path: Path, *files: str) -> Iterator[Any]:
+    """The root of the layout `files`. `files`: those that listings show."""
+    tree = open_tree(
+        Config(source=str(path), mountpoint="/nowhere", layout="files", files=files or ("npy",), metadata_ttl=0)
+    )
     try:
         yield tree.root
     finally:
         tree.close()
 
 
-def content(root: Any, *names: str) -> bytes:
-    node = root
-    for name in names:
-        node = node.lookup(name.encode())
-    data = bytes(node.open().read(0, 1 << 24))
-    assert node.measure().size == len(data)
+def node(root: Any, path: str) -> Any:
+    for name in path.split("/"):
+        root = root.lookup(name.encode())
+    return root
+
+
+def content(root: Any, path: str) -> bytes:
+    file = node(root, path)
+    data = bytes(file.open().read(0, 1 << 24))
+    assert file.measure().size == len(data)
     return data
 
 
 def frame(path: Path, name: str, **options: Any) -> pd.DataFrame:
-    with opened(path) as root:
-        return pd.read_csv(io.BytesIO(content(root, *name.split("/"))), **options)
+    with files_of(path) as root:
+        return pd.read_csv(io.BytesIO(content(root, name)), **options)
 
 
 def lines(path: Path, name: str) -> list[str]:
-    with opened(path) as root:
-        return content(root, *name.split("/")).decode().splitlines()
+    with files_of(path) as root:
+        return content(root, name).decode().splitlines()

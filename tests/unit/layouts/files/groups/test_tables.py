@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import h5py
 import numpy as np
@@ -16,30 +14,9 @@ import pandas as pd
 import pytest
 import xarray
 import zarr
+from tables_read import content, files_of
 
-from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale
-from fsbridge.mount.lifecycle import open_tree
-
-
-@contextmanager
-def opened(path: Path, *files: str) -> Iterator[Any]:
-    tree = open_tree(
-        Config(source=str(path), mountpoint="/nowhere", layout="files", files=files or ("npy",), metadata_ttl=0)
-    )
-    try:
-        yield tree.root
-    finally:
-        tree.close()
-
-
-def content(root: Any, *names: str) -> bytes:
-    node = root
-    for name in names:
-        node = node.lookup(name.encode())
-    data = bytes(node.open().read(0, 1 << 24))
-    assert node.measure().size == len(data)
-    return data
 
 
 def frame(data: bytes) -> pd.DataFrame:
@@ -48,15 +25,18 @@ def frame(data: bytes) -> pd.DataFrame:
 
 @pytest.fixture
 def weather(tmp_path: Path) -> Path:
-    values = {"temp": ("time", np.array([1.5, 2.5, 3.5])), "rain": ("time", np.array([1, 2, 3]))}
-    values["grid"] = (("time", "x"), np.arange(6.0).reshape(3, 2))  # type: ignore[assignment]
+    values = {
+        "temp": ("time", np.array([1.5, 2.5, 3.5])),
+        "rain": ("time", np.array([1, 2, 3])),
+        "grid": (("time", "x"), np.arange(6.0).reshape(3, 2)),
+    }
     data = xarray.Dataset(values, coords={"time": [10, 20, 30], "x": [0.5, 1.5]})
     data.to_zarr(tmp_path / "weather.zarr", zarr_format=2)
     return tmp_path / "weather.zarr"
 
 
 def test_p12_tables_have_names_and_coordinates(weather: Path) -> None:
-    with opened(weather) as root:
+    with files_of(weather) as root:
         assert content(root, "temp.csv") == b"time,temp\n10,1.5\n20,2.5\n30,3.5\n"
         assert content(root, "temp[1:3].csv") == b"time,temp\n20,2.5\n30,3.5\n"
         assert content(root, "grid.csv") == b"time,x=0.5,x=1.5\n10,0.0,1.0\n20,2.0,3.0\n30,4.0,5.0\n"
@@ -64,14 +44,14 @@ def test_p12_tables_have_names_and_coordinates(weather: Path) -> None:
 
 
 def test_p12_arrays_of_one_dimension_are_one_table(weather: Path) -> None:
-    with opened(weather) as root:
+    with files_of(weather) as root:
         table = frame(content(root, "weather.csv")).set_index("time")
     expected = xarray.open_zarr(weather)[["temp", "rain"]].to_dataframe()
     pd.testing.assert_frame_equal(table[["temp", "rain"]], expected[["temp", "rain"]])
 
 
-@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "netcdf"])
-def test_p12_missing_elements_are_empty_cells(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3, None], ids=["zarr2", "zarr3", "netcdf"])
+def test_p12_missing_elements_are_empty_cells(version: Literal[2, 3] | None, tmp_path: Path) -> None:
     """Markers of missing elements were data to readers of `.csv`; packed numbers are as they are stored."""
     numbers = {
         "temp": ("time", np.array([1.5, np.nan, 0.0]), {}, {"dtype": "f4", "_FillValue": 1e20}),
@@ -82,16 +62,16 @@ def test_p12_missing_elements_are_empty_cells(kind: str, tmp_path: Path) -> None
         "grid": (("time", "x"), np.array([[1.0, np.nan]] * 3), {}, {"dtype": "i2", "_FillValue": -1}),
     }
     data = xarray.Dataset(numbers, coords={"time": [10, 20, 30]})
-    place = tmp_path / f"s.{'nc' if kind == 'netcdf' else 'zarr'}"
-    if kind == "netcdf":
+    place = tmp_path / f"s.{'zarr' if version else 'nc'}"
+    if version is None:
         data.to_netcdf(place, engine="netcdf4")
     else:
-        data.to_zarr(place, zarr_format=int(kind[-1]), consolidated=False)  # type: ignore[call-overload]
-    with opened(place) as root:
+        data.to_zarr(place, zarr_format=version, consolidated=False)
+    with files_of(place) as root:
         table = frame(content(root, "s.csv")).set_index("time")
         alone = frame(content(root, "temp.csv")).set_index("time")
         assert content(root, "grid.csv") == b"time,c0,c1\n" + b"".join(b"%d,1,\n" % time for time in (10, 20, 30))
-    masked = xarray.open_dataset(place) if kind == "netcdf" else xarray.open_zarr(place, consolidated=False)
+    masked = xarray.open_dataset(place) if version is None else xarray.open_zarr(place, consolidated=False)
     names = ["temp", "depth", "old", "count"]
     pd.testing.assert_frame_equal(table[names], masked[names].to_dataframe()[names], check_dtype=False)
     assert table["rain"].tolist()[::2] == [3, 4]
@@ -105,7 +85,7 @@ def test_p12_a_table_of_one_column_keeps_its_rows(dtype: str, marker: float, cel
     group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=3)
     array = group.create_array("a", shape=(3,), dtype=dtype, attributes={"missing_value": [marker]})
     array[:] = np.array([3, marker, 5], dtype)
-    with opened(tmp_path / "s.zarr") as root:
+    with files_of(tmp_path / "s.zarr") as root:
         text = content(root, "a.csv")
     assert text.decode().splitlines()[2] == cell
     np.testing.assert_array_equal(frame(text)["a"], [3, np.nan, 5])
@@ -116,12 +96,12 @@ def test_p12_zeros_are_no_missing_elements_because_zarr_2_fills_with_them(tmp_pa
     array = group.create_array("a", shape=(3,), dtype="i4", fill_value=0)
     array[:] = [0, 1, 2]
     array.attrs["_ARRAY_DIMENSIONS"] = ["x"]
-    with opened(tmp_path / "s.zarr") as root:
+    with files_of(tmp_path / "s.zarr") as root:
         assert content(root, "a.csv") == b"a\n0\n1\n2\n"
 
 
 def test_p9_a_table_shows_coordinates_that_have_changed(weather: Path) -> None:
-    with opened(weather) as root:
+    with files_of(weather) as root:
         assert content(root, "temp.csv").splitlines()[1] == b"10,1.5"
         zarr.open_array(weather / "time", mode="r+")[:] = [11, 21, 31]
         assert content(root, "temp.csv").splitlines()[1] == b"11,1.5"
@@ -145,7 +125,7 @@ def nwb_table(path: Path) -> Path:
 
 
 def test_p12_a_table_of_nwb_has_its_columns_in_order(tmp_path: Path) -> None:
-    with opened(nwb_table(tmp_path), "npy", "csv") as root:
+    with files_of(nwb_table(tmp_path), "npy", "csv") as root:
         assert b"trials.csv" in {entry.name for batch in root.entries() for entry in batch}
         rows = list(csv.reader(io.StringIO(content(root, "trials.csv").decode())))
     assert rows == [
@@ -160,7 +140,7 @@ def test_p3_a_ragged_column_with_a_wrong_index_is_damage(tmp_path: Path) -> None
     path = nwb_table(tmp_path)
     with h5py.File(path, "r+") as file:
         file["trials/tags_index"][:] = [0, 3, 1]
-    with opened(path) as root, pytest.raises(CorruptData, match="tags_index"):
+    with files_of(path) as root, pytest.raises(CorruptData, match="tags_index"):
         content(root, "trials.csv")
 
 
@@ -177,7 +157,7 @@ def test_p12_a_frame_of_anndata_has_its_categories(tmp_path: Path) -> None:
         number = group.create_group("n")
         number.attrs["encoding-type"] = "nullable-integer"
         number["values"], number["mask"] = np.array([5, 6, 7]), np.array([False, True, False])
-    with opened(tmp_path / "a.h5ad") as root:
+    with files_of(tmp_path / "a.h5ad") as root:
         assert content(root, "obs.csv") == b"cell,kind,n\nk1,v,5\nk2,,\nk3,u,7\n"
 
 
@@ -187,7 +167,7 @@ def test_p3_a_column_that_a_table_cannot_hold_is_left_out_with_a_sentence(tmp_pa
         del file["trials/stim"]
         file["trials/stim"] = np.zeros((3, 2, 2))
         file["trials/tags_index_index"] = np.array([1, 2, 3], "u1")
-    with opened(path) as root:
+    with files_of(path) as root:
         assert content(root, "trials.csv") == b"id,start\n0,0.0\n1,1.0\n2,2.0\n"
         said = json.loads(content(root, "trials.json"))["table"]
     assert said["columns"] == ["id", "start"]
@@ -200,7 +180,7 @@ def test_p3_a_table_without_any_column_that_it_can_hold_is_named(tmp_path: Path)
         group = file.create_group("trials")
         group.attrs["colnames"] = np.array(["stim"], dtype=object)
         group["id"], group["stim"] = np.arange(3), np.zeros((3, 2, 2))
-    with opened(tmp_path / "t.nwb") as root:
+    with files_of(tmp_path / "t.nwb") as root:
         with pytest.raises(NotFound, match=r"trials/stim: the column has 3 dimensions"):
             root.lookup(b"trials.csv")
         assert "3 dimensions" in json.loads(content(root, "trials.json"))["table"]["not_possible"]
@@ -209,7 +189,7 @@ def test_p3_a_table_without_any_column_that_it_can_hold_is_named(tmp_path: Path)
 def test_p12_attributes_of_groups_are_documents(tmp_path: Path) -> None:
     root = zarr.open_group(tmp_path / "s.zarr", mode="w", attributes={"lab": "µ", "odd": float("nan")})
     root.create_group("sub", attributes={"a": [1, 2]}).create_array("v", shape=(2,), dtype="i4")
-    with opened(tmp_path / "s.zarr") as tree:
+    with files_of(tmp_path / "s.zarr") as tree:
         names = {entry.name for batch in tree.entries() for entry in batch}
         assert names == {b"sub", b"sub.json", b"store.json"}
         assert json.loads(content(tree, "store.json"))["attributes"] == {"lab": "µ", "odd": "NaN"}

@@ -9,6 +9,8 @@ import numpy as np
 from fake_model import FakeGroup, fake_array, tree
 from tree_walker import content
 
+from fsbridge.tree import Directory
+
 _OME = "{http://www.openmicroscopy.org/Schemas/OME/2016-06}"
 
 
@@ -27,8 +29,9 @@ def test_acquisitions_of_a_plate_name_their_fields() -> None:
         "acquisitions": [{"id": 7, "name": "first"}, {"id": 9}, {"name": "without a number"}],
     }
     row = FakeGroup({"1": FakeGroup(images, {"well": {"images": taken}})})
-    root = tree(FakeGroup({"p": FakeGroup({"A": row}, {"plate": plate})}), layout="files").lookup(b"p")
-    document = ET.fromstring(content(root.lookup(b"p.companion.ome")))  # type: ignore[union-attr]
+    group = tree(FakeGroup({"p": FakeGroup({"A": row}, {"plate": plate})}), layout="files").lookup(b"p")
+    assert isinstance(group, Directory)
+    document = ET.fromstring(content(group.lookup(b"p.companion.ome")))
     samples = [sample.get("ID") for sample in document.iter(f"{_OME}WellSample")]
     assert len(samples) == 3
     found = [

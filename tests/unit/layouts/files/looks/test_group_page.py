@@ -18,8 +18,8 @@ from fake_model import tree as fake_tree
 
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, Stale
-from fsbridge.layouts.files.looks import group_page, values
 from fsbridge.layouts.files.looks.page import MemberRow, WebPage, link, page
+from fsbridge.metadata import JSON
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import Directory, File
 
@@ -322,15 +322,19 @@ def test_p8_a_damaged_member_is_a_row_that_says_so(store: Path) -> None:
     assert len(document.findall(".//tbody/tr")) == 2
 
 
-def test_a_page_needs_no_chunk_and_large_groups_are_cut(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = zarr.open_group(store, mode="a")
-    root["a"][...] = 7  # type: ignore[index]
+def test_a_page_needs_no_chunk(store: Path) -> None:
+    zarr.open_array(store / "a", mode="r+")[...] = 7
     for chunk in (store / "a/c").rglob("*"):
         if chunk.is_file():
             chunk.write_bytes(b"damaged")
     assert b"./a.preview.png" in content(tree_of(store).root, "index.html")
-    monkeypatch.setattr(group_page, "MOST_ROWS", 1)
-    assert b"this page shows the first 1" in content(tree_of(store).root, "index.html")
+
+
+def test_p6_the_page_of_a_large_group_shows_its_first_members() -> None:
+    root = fake_tree(FakeGroup({f"g{number}": FakeGroup({}) for number in range(2001)}), layout="files")
+    shown = content(root, "index.html")
+    assert b"this page shows the first 2,000" in shown
+    assert shown.count(b"<tr>") == 2000
 
 
 def test_pyramids_are_shown_in_the_row_of_their_group(tmp_path: Path) -> None:
@@ -357,7 +361,7 @@ def test_links_of_the_source_are_shown_with_their_targets(tmp_path: Path) -> Non
 def test_p3_each_of_two_listings_at_a_time_has_the_page(store: Path) -> None:
     """A listing for the page is its own: shared, one lists no page, and the other has members twice."""
     tree = tree_of(store)
-    root = cast(Directory, tree.root)
+    root = tree.root
     alone = [entry.name for batch in root.refresh().entries() for entry in batch]
     first, second = iter(root.refresh().entries()), iter(root.refresh().entries())
     both: list[list[bytes]] = [[], []]
@@ -448,7 +452,7 @@ def test_a_row_shows_the_value_of_a_scalar_and_of_a_few_texts_instead_of_a_plot(
 def test_p8_p9_a_value_is_the_present_one_and_a_damaged_one_says_so(climate: Path) -> None:
     tree = tree_of(climate, metadata_ttl=0.0)
     before = cast(File, tree.root.lookup(b"index.html"))
-    zarr.open_group(climate, mode="a")["height"][...] = 10.0  # type: ignore[index]
+    zarr.open_array(climate / "height", mode="r+")[...] = 10.0
     with pytest.raises(Stale):
         before.open()
     assert text(rows_of(html(content(tree.root, "index.html")))["height"].find("td[@class='look']")) == "10.0 m"
@@ -458,17 +462,13 @@ def test_p8_p9_a_value_is_the_present_one_and_a_damaged_one_says_so(climate: Pat
     assert text(rows["crs"].find("td[@class='look']")) == "0"
 
 
-def test_a_page_reads_no_more_than_its_number_of_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "MOST_VALUES", 3)
-    root = zarr.open_group(tmp_path / "s.zarr", mode="w")
-    for number in range(5):
-        root.create_array(f"n{number}", data=np.array(number))
-    for listed in (False, True):
-        tree = tree_of(tmp_path / "s.zarr")
-        if listed:
-            assert [entry for batch in tree.root.entries() for entry in batch]
-        rows = rows_of(html(content(tree.root, "index.html")))
-        assert [text(row.find("td[@class='look']")) for row in rows.values()] == ["0", "1", "2", "", ""]
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_p6_a_page_reads_no_more_than_a_hundred_values(is_listed: bool) -> None:
+    root = fake_tree(FakeGroup({f"n{number}": fake_array(np.array(number), ()) for number in range(103)}), layout="files")
+    if is_listed:
+        assert [entry for batch in root.entries() for entry in batch]
+    rows = rows_of(html(content(root, "index.html")))
+    assert [text(row.find("td[@class='look']")) for row in rows.values()] == [*map(str, range(100)), "", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,7 @@ def test_the_files_that_matter_are_in_the_row_and_all_others_are_folded(climate:
 
 
 def test_the_page_of_an_image_at_the_root_has_its_picture_and_all_of_it_in_a_file(tmp_path: Path) -> None:
-    ome = {"version": "0.5", "multiscales": [{"axes": [], "datasets": [{"path": "0"}]}]}
+    ome: dict[str, JSON] = {"version": "0.5", "multiscales": [{"axes": [], "datasets": [{"path": "0"}]}]}
     root = zarr.open_group(tmp_path / "cells.ome.zarr", mode="w", attributes={"ome": ome})
     root.create_array("0", data=np.arange(400, dtype="u1").reshape(20, 20), chunks=(20, 20))
     below = root.create_group("labels").create_group("nuclei", attributes={"ome": ome})
