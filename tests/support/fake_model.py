@@ -61,7 +61,7 @@ class FakeChunks(Chunks):
         return len(self.stored)
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeArray(Array):
     """An array; `newest` false makes it outdated."""
 

@@ -39,8 +39,8 @@ class Making:
         self._count = count
         self._watch = Stopwatch()
         self._over = threading.Event()
-        self.found: Walked | None = None
-        """The file, once it is made."""
+        self.result: Walked | None = None
+        """The file, once it has been made."""
         self._error: Exception | None = None
         self._late = False
         starting.start(self._run, "fsbridge-h5")
@@ -59,15 +59,15 @@ class Making:
             raise TimedOut(
                 f"{self._name} is still being made, with {self._count()} groups and arrays so far: ask again later"
             )
-        if self.found is None:
+        if self.result is None:
             assert self._error is not None
             raise anew(self._error)
-        return self.found
+        return self.result
 
     def _run(self) -> None:
         try:
             with self._room.taken(1, self._count):
-                self.found = self._make()
+                self.result = self._make()
             if self._late:
                 log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self._count(), self._watch.seconds)
         except FsbridgeError as error:

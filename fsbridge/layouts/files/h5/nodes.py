@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fsbridge.asking import before_waiting, holding
@@ -24,18 +25,22 @@ from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, array_size, array
 from fsbridge.layouts.files.h5.walk import Walked
 from fsbridge.tree import Attrs, Buffer, Entry, File, Handle
 
-_KEPT_FILES, _KEPT_BYTES = 16, 64 * MIB
-"""Most virtual files of groups kept besides the latest, and their bytes. One of a thousand datasets takes 1.5 MB."""
 
-_PATIENCE = 0.9
-"""Fraction of a read's deadline for which a request waits for a file that is being made."""
+@dataclass(frozen=True, slots=True)
+class KeptLimits:
+    """Limits of what is kept of the virtual files of groups."""
 
-_READ_PARTS = 1024
-"""Most arrays read through one file that are watched for changes. With more, each open gets pages of its own."""
+    files: int = 16
+    """Most files besides the latest one."""
+    file_bytes: int = 64 * MIB
+    """Most bytes of these files. The file of a thousand datasets takes 1.5 MB."""
+    arrays: int = 1024
+    """Most arrays read through one file that are watched for changes. With more, each open gets pages of its own."""
+    readers: int = 64
+    """Most arrays of one open file for which a reader is kept."""
 
-_OPEN_PARTS = 64
-"""Most arrays of one open file for which a reader is kept."""
 
+_LIMITS = KeptLimits()
 _numbers = itertools.count(1)
 
 
@@ -65,17 +70,17 @@ class H5Array(File):
         return Attrs("file", self._size, self.array.mtime_ns())
 
     def measure(self) -> Attrs:
-        return Attrs("file", self._made().size, self.array.mtime_ns())
+        return Attrs("file", self._make_once().size, self.array.mtime_ns())
 
     def open(self) -> H5Handle:
         """Open the file, with a skeleton that is written once; Stale if the array has changed."""
         self.array.check(self._array_version)
-        return H5Handle(self._made(), self.version, lambda part: part.open(), lambda part: part.open())
+        return H5Handle(self._make_once(), self.version, lambda part: part.open(), lambda part: part.open())
 
     def settle(self) -> None:
         self.array.settle()
 
-    def _made(self) -> Twin:
+    def _make_once(self) -> Twin:
         before_waiting()
         with self._lock:
             if self._twin is None:
@@ -88,9 +93,10 @@ class H5Array(File):
 class H5Files:
     """The virtual files of several arrays. Each is made once, and kept until something that it shows has changed."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, limits: KeptLimits = _LIMITS) -> None:
         self.room = Room(FILES_AT_A_TIME)
-        self._patience = config.read_deadline * _PATIENCE
+        self._patience = config.read_deadline * 0.9  # so that a request can still say that the file is being made
+        self._limits = limits
         self._lock = threading.Lock()
         self._files: OrderedDict[Hashable, _Slot] = OrderedDict()
 
@@ -100,7 +106,7 @@ class H5Files:
             slot = self._files.setdefault(key, _Slot())
             self._files.move_to_end(key)
         try:
-            return slot.find(making, self._patience)
+            return slot.find(making, self._patience, self._limits)
         finally:
             self._forget()
 
@@ -109,7 +115,7 @@ class H5Files:
         with self._lock:
             weight = sum(slot.weight for slot in self._files.values())
             for key, slot in list(self._files.items())[:-1]:
-                if len(self._files) <= _KEPT_FILES and weight <= _KEPT_BYTES:
+                if len(self._files) <= self._limits.files and weight <= self._limits.file_bytes:
                     return
                 if not slot.busy:
                     weight -= slot.weight
@@ -127,35 +133,36 @@ class _Slot:
     def weight(self) -> int:
         """Bytes of memory, roughly."""
         file = self._file
-        return 0 if file is None or file.making.found is None else file.making.found.weight
+        return 0 if file is None or file.making.result is None else file.making.result.weight
 
     @property
     def busy(self) -> bool:
         """True if the file is being made."""
         return self._file is not None and not self._file.making.over
 
-    def find(self, start: Callable[[], Making], patience: float) -> H5Group:
+    def find(self, start: Callable[[], Making], patience: float, limits: KeptLimits) -> H5Group:
         """Return the present file: the kept one if it is still current, else a new one."""
         with holding(self._lock):
             file = self._file
             if file is not None and (not file.making.over or file.current()):
                 return file
-            if file is not None and file.making.found is not None and file.making.found.current():
+            if file is not None and file.making.result is not None and file.making.result.current():
                 making = file.making  # only elements have changed, so the skeleton is still good
             else:
                 making = start()
-            self._file = H5Group(making, patience)
+            self._file = H5Group(making, patience, limits)
             return self._file
 
 
 class H5Group(File):
     """A group and all below it as one HDF5 file. Its size is only known after the file has been made."""
 
-    def __init__(self, making: Making, patience: float) -> None:
+    def __init__(self, making: Making, patience: float, limits: KeptLimits = _LIMITS) -> None:
         """`patience`: seconds for which `measure` waits."""
         self.making = making
         self.version = ("h5", next(_numbers))
         self._patience = patience
+        self._limits = limits
         self._lock = threading.Lock()
         self._read: OrderedDict[int, Opened] = OrderedDict()  # by offset, arrays that were read
         self._left: dict[int, _Left] = {}  # arrays that were read and then dropped: some 500 bytes each
@@ -168,9 +175,9 @@ class H5Group(File):
     def current(self) -> bool:
         """True if the file shows the store as it is now; False if it could not be made."""
         before_waiting()  # because everything that the file was made of is checked
-        return self.making.found is not None and self.making.found.current() and self._unread()
+        return self.making.result is not None and self.making.result.current() and self._is_as_read()
 
-    def _unread(self) -> bool:
+    def _is_as_read(self) -> bool:
         """True if no array that was read has changed, and none was dropped from memory."""
         with self._lock:
             read = list(self._read.values())
@@ -194,7 +201,9 @@ class H5Group(File):
         walked = self.walked
         if not self.current():
             raise Stale("the group has changed since its file was made")
-        return H5Handle(walked.twin, self.version, self._open_part, lambda part: self._read.get(part.start))
+        return H5Handle(
+            walked.twin, self.version, self._open_part, lambda part: self._read.get(part.start), self._limits.readers
+        )
 
     def _open_part(self, part: Part) -> Opened:
         """Open the array of a part. All readers of this file get the same version, because they share the kernel's pages."""
@@ -206,12 +215,12 @@ class H5Group(File):
                 left = self._left.get(part.start)
             opening = part.open()
             if left is not None:
-                left.resumed(opening)
+                left.resume(opening)
             with self._lock:
                 if self._left.get(part.start) is not left:
                     continue  # another thread has read and dropped the array meanwhile
                 known = self._read.setdefault(part.start, opening)
-                if len(self._read) > _READ_PARTS:
+                if len(self._read) > self._limits.arrays:
                     start, forgotten = self._read.popitem(last=False)
                     self._left[start] = _Left.of(forgotten)
                 return known
@@ -236,7 +245,7 @@ class _Left(NamedTuple):
         except Stale:
             return cls(array.identity, version, None, True)
 
-    def resumed(self, opening: Opened) -> None:
+    def resume(self, opening: Opened) -> None:
         """Continue with the array, opened again as `opening`; Stale unless all that was read of it is unchanged."""
         array, _, version = opening
         if self.changed or (array.identity == self.identity and version != self.version):
@@ -251,18 +260,26 @@ def _attrs(walked: Walked) -> Attrs:
 class H5Handle(Handle):
     """An open virtual file: the skeleton is in memory, arrays are opened when their elements are read."""
 
-    __slots__ = ("_closed", "_known", "_lock", "_open", "_sources", "_twin", "size", "version")
+    __slots__ = ("_closed", "_known", "_lock", "_open", "_readers", "_sources", "_twin", "size", "version")
 
     def __init__(
-        self, twin: Twin, version: Hashable, opener: Callable[[Part], Opened], known: Callable[[Part], Opened | None]
+        self,
+        twin: Twin,
+        version: Hashable,
+        opener: Callable[[Part], Opened],
+        known: Callable[[Part], Opened | None],
+        readers: int = _LIMITS.readers,
     ) -> None:
         """`opener` returns the array of a part, in one version for all readers of the file; `known` does if it is open now.
+
+        `readers`: most arrays for which a reader is kept.
 
         A handle must not keep an array of its own: all readers share the kernel's pages, which must not mix versions.
         """
         self._twin = twin
         self._open = opener
         self._known = known
+        self._readers = readers
         self.size = twin.size
         self.version = version
         self._lock = threading.Lock()  # held while an array is opened, as long as its store takes
@@ -314,9 +331,9 @@ class H5Handle(Handle):
         Does not wait for a thread that is opening an array now: that thread closes its reader itself.
         """
         self._closed = True
-        self._leave(0)
+        self._close_all_but(0)
 
-    def _leave(self, most: int) -> None:
+    def _close_all_but(self, most: int) -> None:
         """Close the least recently used readers until `most` are left."""
         with contextlib.suppress(KeyError):  # another thread may have closed it
             while len(self._sources) > most:
@@ -334,7 +351,7 @@ class H5Handle(Handle):
                 self._sources[part.start] = opened, source
                 if known is not None:
                     known.close()
-                self._leave(0 if self._closed else _OPEN_PARTS)
+                self._close_all_but(0 if self._closed else self._readers)
                 return source
             with contextlib.suppress(KeyError):  # closed meanwhile
                 self._sources.move_to_end(part.start)

@@ -46,13 +46,19 @@ Batch: TypeAlias = Sequence[Mapping[str, JSON]]
 """Objects in the order of their making."""
 
 
+def _start_process() -> ChildProcess:
+    return ChildProcess(WRITER, [], ADDRESS_SPACE_BYTES)
+
+
 class SkeletonWriter:
     """One skeleton while it is written.
 
     `send` and `finish` raise CorruptData, TooLarge, TimedOut or WriterDied (the process ended), also for an earlier batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: Callable[[], ChildProcess] = _start_process) -> None:
+        """`start` starts the process."""
+        self._start = start
         self._batches: Queue[Batch | None] = Queue(_WAITING)
         self._sending = False
         self._over = threading.Event()
@@ -78,8 +84,8 @@ class SkeletonWriter:
         if self._error is not None:
             raise anew(self._error)
         self._ask(last)
-        child = self._started()
-        head, (content,) = _asked(
+        child = self._ensure_process()
+        head, (content,) = _ask_child(
             lambda: child.ask({"op": "finish"}, SKELETON_BYTES, PATIENCE_SECONDS, [json.dumps(end).encode()])
         )
         return head, bytes(content)
@@ -105,13 +111,13 @@ class SkeletonWriter:
 
     def _send_all(self) -> None:
         try:
-            self._first(self._started)
+            self._try(self._ensure_process)
             while (batch := self._batches.get()) is not None:
-                self._first(partial(self._ask, batch))
+                self._try(partial(self._ask, batch))
         finally:
             self._over.set()
 
-    def _first(self, step: Callable[[], object]) -> None:
+    def _try(self, step: Callable[[], object]) -> None:
         """Do a step unless an earlier one has failed; remember its error."""
         if self._error is None:
             try:
@@ -120,16 +126,17 @@ class SkeletonWriter:
                 self._error = anew(error)
 
     def _ask(self, batch: Batch) -> None:
-        child, text = self._started(), json.dumps(batch).encode()
-        _asked(lambda: child.ask({"op": "objects"}, 0, PATIENCE_SECONDS, [text]))
+        child, text = self._ensure_process(), json.dumps(batch).encode()
+        _ask_child(lambda: child.ask({"op": "objects"}, 0, PATIENCE_SECONDS, [text]))
 
-    def _started(self) -> ChildProcess:
+    def _ensure_process(self) -> ChildProcess:
         if self._child is None:
-            self._child = ChildProcess(WRITER, [], ADDRESS_SPACE_BYTES)
+            self._child = self._start()
         return self._child
 
 
-def _asked(ask: Callable[[], tuple[dict[str, Any], list[bytearray]]]) -> tuple[dict[str, Any], list[bytearray]]:
+def _ask_child(ask: Callable[[], tuple[dict[str, Any], list[bytearray]]]) -> tuple[dict[str, Any], list[bytearray]]:
+    """Ask the process; an error says that it is about the skeleton."""
     try:
         return ask()
     except ChildTooSlow:
