@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, TooLarge, printable
@@ -20,7 +19,7 @@ from fsbridge.layouts.files.filetypes.h5 import NC
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.twin import Opened
-from fsbridge.layouts.files.h5.walk import Walk, Walked
+from fsbridge.layouts.files.h5.walk import Seen, Walk, Walked
 from fsbridge.layouts.members import SourceMember, array_at
 from fsbridge.meaning.conventions.cf import named, renamed
 from fsbridge.meaning.conventions.netcdf import too_long
@@ -96,7 +95,7 @@ class _Beside:
         group = self._group
         while group is not None:
             attributes = _attributes(group)
-            self.seen.append(SeenAttributes(group, hash(repr(attributes))))
+            self.seen.append(Seen(_hash_attributes, (group,), hash(repr(attributes))))
             inherited = {**attributes, **inherited}
             group = group.above
         return inherited
@@ -175,34 +174,8 @@ class _Beside:
         if len(self.seen) >= MAX_LOOKS:
             raise TooLarge(f"{self._array.name} and what it names are looked for at more than {MAX_LOOKS} places")
         pair = _array_at(group, path)
-        self.seen.append(SeenMember(group, path, None if pair is None else pair[1].version))
+        self.seen.append(Seen(_version_at, (group, path), None if pair is None else pair[1].version))
         return None if pair is None else self._array.beside(pair[0], path.rpartition("/")[2], pair[1])
-
-
-@dataclass(frozen=True, slots=True)
-class SeenMember:
-    """An array that was looked for at a path from a group, by its version; None if there was none."""
-
-    group: SourceMember
-    path: str
-    version: Hashable
-
-    def current(self) -> bool:
-        """True if the same array is there, or still none."""
-        pair = _array_at(self.group, self.path)
-        return self.version == (None if pair is None else pair[1].version)
-
-
-@dataclass(frozen=True, slots=True)
-class SeenAttributes:
-    """A group's attributes, by their hash."""
-
-    group: SourceMember
-    state: int
-
-    def current(self) -> bool:
-        """True if the group has the same attributes."""
-        return self.state == hash(repr(_attributes(self.group)))
 
 
 def _array_at(group: SourceMember, path: str) -> tuple[SourceMember, Array] | None:
@@ -215,6 +188,12 @@ def _array_at(group: SourceMember, path: str) -> tuple[SourceMember, Array] | No
         return None
 
 
+def _version_at(group: SourceMember, path: str) -> Hashable:
+    """Return the version of the array at a path from a group; None if there is none."""
+    pair = _array_at(group, path)
+    return None if pair is None else pair[1].version
+
+
 def _attributes(group: SourceMember) -> Mapping[str, JSON]:
     """Return a group's attributes; none if they cannot be read, which is an error where they are shown themselves."""
     try:
@@ -223,3 +202,7 @@ def _attributes(group: SourceMember) -> Mapping[str, JSON]:
         raise
     except FsbridgeError:
         return {}
+
+
+def _hash_attributes(group: SourceMember) -> int:
+    return hash(repr(_attributes(group)))

@@ -35,33 +35,23 @@ _WEIGHT_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class SeenGroup:
-    """A group as it was when the file was made, to be compared with the group now.
+class Seen:
+    """The answer to a question that was asked when the file was made: `ask(*about)`."""
 
-    `state`: hash of its attributes and members.
-    """
-
-    group: OpenGroup
-    state: int
+    ask: Callable[..., Hashable]
+    about: tuple[Hashable, ...]
+    answer: Hashable
 
     def current(self) -> bool:
-        """True if the group has the same attributes and members."""
-        group = self.group.group
-        present = self.group.path.refresh() is self.group
-        return present and self.state == _state(known_attributes(group), list(group.children()))
+        """True if the answer is still the same. Raises what `ask` does."""
+        return self.ask(*self.about) == self.answer
 
 
-@dataclass(frozen=True, slots=True)
-class SeenRefusal:
-    """A member that could not be opened when the file was made. `reason`: the error's text."""
-
-    group: OpenGroup
-    name: str
-    reason: str
-
-    def current(self) -> bool:
-        """True if the member still cannot be opened, for the same reason."""
-        return refusal(self.group, self.name) == self.reason
+def hash_group(group: OpenGroup) -> int | None:
+    """Return a hash of a group's attributes and members; None if there is another group in its place."""
+    if group.path.refresh() is not group:
+        return None
+    return _hash(known_attributes(group.group), list(group.group.children()))
 
 
 def refusal(group: OpenGroup, name: str) -> str | None:
@@ -75,17 +65,10 @@ def refusal(group: OpenGroup, name: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class SkeletonElements:
-    """An array with its elements in the skeleton."""
-
-    array: OpenArray
-    version: Hashable
-
-    def current(self) -> bool:
-        """Return True if the array has not changed; Stale if it has."""
-        self.array.current(self.version)
-        return True
+def has_elements(array: OpenArray, version: Hashable) -> bool:
+    """Return True if the elements of an array are those of that version; Stale if they are not."""
+    array.current(version)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +173,12 @@ class Walk:
             except FsbridgeError as error:
                 left_out.append(f"{name}: {error}")
                 if (reason := refusal(group, child.name)) is not None:
-                    self._watch(SeenRefusal(group, child.name, reason))
+                    self._watch(Seen(refusal, (group, child.name), reason))
                 log.warning("%s is left out of the virtual HDF5 file: %s", printable(f"{path}/{name}"), error)
         del self._looks[group]
         if left_out:
             self.specification.leave_out(path or "/", left_out)
-        self._watch(SeenGroup(group, _state(attributes, members)))
+        self._watch(Seen(hash_group, (group,), _hash(attributes, members)))
         self._watch(look)
 
     def owner(self, path: str, attributes: Mapping[str, JSON]) -> None:
@@ -264,7 +247,7 @@ class Walk:
         if self._variable + count > VARIABLE_BYTES:
             raise TooLarge(f"elements of variable length have more than {VARIABLE_BYTES} bytes altogether")
         self._variable += count
-        self._watch(SkeletonElements(array, version))
+        self._watch(Seen(has_elements, (array, version), True))
         return list(spec.items_of(view, items))
 
 
@@ -277,6 +260,6 @@ def _reopen(group: OpenGroup, name: str, version: Hashable) -> Opened:
         raise Stale(f"{name!r} has gone since the group's file was made: {error}") from None
 
 
-def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
+def _hash(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
     """Return a hash of a group's attributes and members."""
     return hash((repr(attributes), frozenset((child.name, child.link) for child in members)))
