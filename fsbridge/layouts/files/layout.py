@@ -21,7 +21,7 @@ from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, Parse
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.levels import PREVIEW, array_preview
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, SourceTree
-from fsbridge.layouts.files.looks.rows import Rows
+from fsbridge.layouts.files.looks.rows import SeenMembers
 from fsbridge.layouts.members import Opener, child_or_none, has_child
 from fsbridge.layouts.nodes import LinkNode, file_name, link_target
 from fsbridge.metadata import JSON, ArrayMetadata, Format
@@ -108,7 +108,7 @@ class FilesGroup(OpenGroup):
         self._listed = self.look(), self.note_members(version, first) if len(first) < _LISTED_ONCE else self.neighbours()
         return chain(first, members)
 
-    def list_member(self, group: Group, child: Child, opener: Opener, rows: Rows | None = None) -> Iterable[Entry]:
+    def list_member(self, group: Group, child: Child, opener: Opener, rows: SeenMembers | None = None) -> Iterable[Entry]:
         """Return the entries of a member: a group's directory and files, an array's files, or links to these."""
         name = file_name(child.name, _TAKEN)
         if rows is not None:
@@ -133,7 +133,7 @@ class FilesGroup(OpenGroup):
             return [entry, *self._list_files(group, child, name, cast(Group, node))]
         look, neighbours = self._listed
         opened = self.open_array(child.name, array, look)
-        again = partial(self._again, child.name)
+        again = partial(self._describe_again, child.name)
         files = listed_files(opened, self._files.wanted, name, neighbours, again, rows)
         return files if self._is_described(group, child.name, neighbours) else files[1:]
 
@@ -154,7 +154,7 @@ class FilesGroup(OpenGroup):
             node = child_or_none(group, f"{name}.json")
         except FsbridgeError:
             return False  # the member is listed under this name, and opening it is an error
-        target = self.resolved(node) if isinstance(node, Link) else node
+        target = self.resolve_link(node) if isinstance(node, Link) else node
         return node is None or (target is not None and as_array(target) is not None)
 
     def _entered(self, name: str) -> PathDirectory:
@@ -166,7 +166,7 @@ class FilesGroup(OpenGroup):
 
     def _list_link(self, link: Link, name: bytes, child: Child) -> list[Entry]:
         target = link_target(link.target, _TAKEN)
-        node = self.resolved(link)
+        node = self.resolve_link(link)
         array = None if node is None or isinstance(node, Link) else as_array(node)
         if array is None:
             return [LinkNode(target, child.mtime_ns).entry(name)]
@@ -253,7 +253,7 @@ class FilesGroup(OpenGroup):
         None for an array, unless its name is that of a file, and None for a link to an array.
         """
         if isinstance(node, Link):
-            resolved = self.resolved(node)
+            resolved = self.resolve_link(node)
             if resolved is None or as_array(resolved) is None:
                 return LinkNode(link_target(node.target, _TAKEN), group.mtime_ns)
             return None
@@ -267,7 +267,7 @@ class FilesGroup(OpenGroup):
         all_of_it = reading.region is None
         kind = self._files.beside.get(reading.suffix) if all_of_it else None
         if isinstance(node, Link):
-            resolved = self.resolved(node)
+            resolved = self.resolve_link(node)
             if resolved is None or (as_array(resolved) is None and kind is None):
                 return None
             end = name[len(reading.array) :].encode("utf-8", "surrogateescape")
@@ -289,15 +289,17 @@ class FilesGroup(OpenGroup):
         """Yield the members' entries, and after them the group's own files."""
         rows = None  # for each listing its own, because several may run at once
         if any(one.of_rows is not None for one in self._files.listed):
-            rows = Rows()
+            rows = SeenMembers()
         others: list[OtherFile] = []
-        yield from self.listing(partial(self.list_member, rows=rows), others, (Rows() if rows is None else rows).member)
+        yield from self.listing(
+            partial(self.list_member, rows=rows), others, (SeenMembers() if rows is None else rows).member
+        )
         if not self.group.is_plain():
             yield list(self._own_entries(rows))
         if others:
             yield other_entries(self.path, others, self)
 
-    def _own_entries(self, rows: Rows | None) -> Iterator[Entry]:
+    def _own_entries(self, rows: SeenMembers | None) -> Iterator[Entry]:
         """Yield the entries of the group's files that lie in its own directory."""
         group, names = self.group, self.path.member.names
         for one in self._files.listed:

@@ -21,7 +21,7 @@ from fsbridge.layouts.files.filetypes.geometry import georeference
 from fsbridge.layouts.files.filetypes.h5 import H5, NC
 from fsbridge.layouts.files.h5.array_netcdf import array_netcdf
 from fsbridge.layouts.files.h5.nodes import H5Array
-from fsbridge.layouts.files.looks.rows import Rows
+from fsbridge.layouts.files.looks.rows import SeenMembers
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.reading import read_array
 from fsbridge.metadata import ArrayMetadata
@@ -35,7 +35,7 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 
 
 def listed_files(
-    array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again, rows: Rows | None = None
+    array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again, rows: SeenMembers | None = None
 ) -> list[Entry]:
     """The entries of an array's files. Files with names that something else has taken are left out.
 

@@ -63,7 +63,7 @@ def _describe_pyramid(shown: OpenGroup) -> JSON:
     if not is_pyramid(shown.group):
         return None
     try:
-        return _describe_levels(images(read_group(shown.group.attributes()), shown.below), shown.path.member.names)
+        return _describe_levels(images(read_group(shown.group.attributes()), shown.array_at), shown.path.member.names)
     except PASSING:
         raise
     except FsbridgeError as error:  # the error of one level must not hide the group's description

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fsbridge.errors import FsbridgeError, is_lasting
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
-from fsbridge.layouts.files.looks.rows import Rows
+from fsbridge.layouts.files.looks.rows import SeenMembers
 from fsbridge.model import Group
 from fsbridge.tree import AnyNode, Attrs, Entry, Ready
 
@@ -45,7 +45,7 @@ class GroupFile:
     root_name: str | None = None
     aliases: tuple[str, ...] = ()
     opened: bool = False
-    of_rows: Callable[[OpenGroup, Rows], AnyNode] | None = None
+    of_rows: Callable[[OpenGroup, SeenMembers], AnyNode] | None = None
 
     def called(self, group: str, root: bool = False) -> str:
         """Return what the file of a group of that name is called in a listing. `root`: the group is the root."""

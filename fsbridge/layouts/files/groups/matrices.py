@@ -210,13 +210,13 @@ def _names(shown: OpenGroup, of_columns: bool) -> OpenArray:
         if table is None:
             break
         try:
-            here = shown.root.at((*names[:depth], table))
+            here = shown.root.group_at((*names[:depth], table))
         except NotFound:
             continue
         columns = read_group(here.group.attributes()).columns
         if columns is None or columns.row_names is None:
             break
-        labels = here.below((columns.row_names,))
+        labels = here.array_at((columns.row_names,))
         if labels.metadata.shape != (shape[of_columns],) or shape[of_columns] > MAX_TEXTS:
             break
         return labels

@@ -160,7 +160,7 @@ class PyramidHandle(Handle):
 
 def pyramid_file(shown: OpenGroup) -> PyramidFile:
     """Return the file with all levels of the image that a group is; NotFound if it is none."""
-    levels = images(read_group(shown.group.attributes()), shown.below)
+    levels = images(read_group(shown.group.attributes()), shown.array_at)
     return PyramidFile(shown.path_of(OME.suffix), levels, lambda: pyramid_file(cast(OpenGroup, shown.path.refresh())))
 
 

@@ -94,21 +94,21 @@ class OpenGroup(GroupDirectory):
             raise TooDeep(f"{member}/{name}: too many nested groups")
         return self._tree.array(member.context, (*member.names, name), name.replace("/", "%2F"), array, look or self.look())
 
-    def reopened(self, name: str, version: Hashable) -> OpenArray:
+    def reopen_array(self, name: str, version: Hashable) -> OpenArray:
         """Open again an array that the group's virtual file shows; Stale if its version is not `version` any more."""
         array = self.member_array(name)
         if array.version != version:
             raise Stale(f"{name!r} has changed since the group's file was made")
         return self.open_array(name, array)
 
-    def resolved(self, link: Link) -> Group | Array | None:
+    def resolve_link(self, link: Link) -> Group | Array | None:
         """Return the target of a link in this group; None if it cannot be opened."""
         return self._tree.resolve(self.path.member.names, link)
 
-    def below(self, path: tuple[str, ...]) -> OpenArray:
-        """The array at a path below the group; NotFound if there is none."""
+    def array_at(self, path: tuple[str, ...]) -> OpenArray:
+        """Open the array at a path below the group; NotFound if there is none."""
         try:
-            here = self.at(path[:-1])
+            here = self.group_at(path[:-1])
             array = here.member_array(path[-1])
         except NotFound:  # with a text that is the same however the store was asked, because descriptions contain it
             raise NotFound(f"there is no array {'/'.join(('', *self.path.member.names, *path))}") from None
@@ -120,8 +120,8 @@ class OpenGroup(GroupDirectory):
         assert self._tree.root is not None
         return cast(OpenGroup, self._tree.root.refresh())
 
-    def at(self, path: Sequence[str]) -> OpenGroup:
-        """The group at a path below this one; NotFound if there is none."""
+    def group_at(self, path: Sequence[str]) -> OpenGroup:
+        """Return the group at a path below this one; NotFound if there is none."""
         here = self
         for name in path:
             node = here.group.child(name)
@@ -156,14 +156,14 @@ class OpenGroup(GroupDirectory):
         self._neighbours = version, neighbours
         return neighbours
 
-    def _again(self, name: str) -> DescriptionFile | None:
+    def _describe_again(self, name: str) -> DescriptionFile | None:
         """Return the description of an array as it is now; None if the array is gone."""
         node = child_or_none(self.group, name)
         array = None if node is None or isinstance(node, Link) else as_array(node)
         return None if array is None else self._description(self.open_array(name, array), name)
 
     def _description(self, opened: OpenArray, name: str) -> DescriptionFile:
-        return DescriptionFile(opened, self.neighbours().collisions(opened.name), partial(self._again, name))
+        return DescriptionFile(opened, self.neighbours().collisions(opened.name), partial(self._describe_again, name))
 
     def is_no_member(self, name: str, error: Exception) -> bool:
         """True if looking for a member failed, as of links in a damaged document, but none is listed that hides the file."""

@@ -235,7 +235,7 @@ def _column(directory: OpenGroup, name: str, look: Look, listed: Sequence[str]) 
     if node is None and "/" in name.strip("/"):
         *groups, last = name.strip("/").split("/")
         try:
-            here = directory.at(groups)
+            here = directory.group_at(groups)
         except NotFound:
             raise NotFound(f"{place}: the group lists this column, but does not have it") from None
         node, look = _child(here.group, last), here.look()
@@ -282,7 +282,7 @@ def _words(here: OpenGroup, numbers: OpenArray, place: str) -> OpenArray | None:
         return None
     from_root, path = where
     try:
-        words = (here.root if from_root else here).below(path)
+        words = (here.root if from_root else here).array_at(path)
     except NotFound as error:
         raise NotFound(f"{place}: the words that its numbers stand for are not there: {error}") from None
     _fits(words.array, place, 1)

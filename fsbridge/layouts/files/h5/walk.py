@@ -254,7 +254,7 @@ class Walk:
 def _reopen(group: OpenGroup, name: str, version: Hashable) -> Opened:
     """Return an array of a group that is being read; Stale if it is another one by now, or there is none."""
     try:
-        array = group.reopened(name, version)
+        array = group.reopen_array(name, version)
         return Opened(array, array.view(), array.settled())
     except NotFound as error:
         raise Stale(f"{name!r} has gone since the group's file was made: {error}") from None

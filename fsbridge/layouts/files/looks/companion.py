@@ -49,12 +49,12 @@ def _companion(shown: OpenGroup, plate: Plate) -> bytes:
             raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
         files = []
         for field in fields:
-            image = shown.at(field.path)
+            image = shown.group_at(field.path)
             file = "/".join(escape(part).decode("utf-8", "surrogateescape") for part in field.path) + f".{OME.suffix}"
             if xml_text(file) != file:
                 raise Unsupported(f"XML cannot hold the name {file!r}")
             try:
-                plan = pyramid_of(images(read_group(image.group.attributes()), image.below))
+                plan = pyramid_of(images(read_group(image.group.attributes()), image.array_at))
             except (Unfit, IndexError) as error:
                 raise NotFound(f"{file}: {error}") from None
             files.append(ImageFile(file, plan, field.acquisition))

@@ -21,8 +21,8 @@ from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
 from fsbridge.layouts.files.looks.group_links import IMAGE, PICTURES, own_files, suffixes_of
 from fsbridge.layouts.files.looks.page import MemberRow, WebPage, link, page
-from fsbridge.layouts.files.looks.rows import MOST_ROWS, Rows, array_row
-from fsbridge.layouts.files.looks.values import Values
+from fsbridge.layouts.files.looks.rows import MOST_ROWS, SeenMembers, array_row
+from fsbridge.layouts.files.looks.values import PageValues
 from fsbridge.layouts.members import Opener, has_child, openers
 from fsbridge.layouts.nodes import DocumentFile, file_name
 from fsbridge.layouts.surroundings import Look
@@ -33,7 +33,7 @@ from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.tree import MAX_NAME
 
 
-def page_file(shown: OpenGroup, seen: Rows | None = None) -> DocumentFile:
+def page_file(shown: OpenGroup, seen: SeenMembers | None = None) -> DocumentFile:
     """Return the page of a group. `seen`: the members that a listing has just come across."""
     return DocumentFile(partial(_group_page_now, shown.path), _group_page(shown, seen), shown.group.mtime_ns)
 
@@ -43,7 +43,7 @@ def _group_page_now(path: PathDirectory) -> bytes | None:
     return _group_page(shown) if isinstance(shown, OpenGroup) else None
 
 
-def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
+def _group_page(shown: OpenGroup, seen: SeenMembers | None = None) -> bytes:
     if seen is None:
         before_waiting()
     group, member, store, damage = shown.group, shown.path.member, shown.store, None
@@ -59,7 +59,7 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
     more = members[MOST_ROWS:]
     members = sorted(members[:MOST_ROWS], key=lambda child: _in_order(child.name))
     names = member.names
-    rows = list(_rows(shown, group, members, neighbours, seen or Rows()))
+    rows = list(_rows(shown, group, members, neighbours, seen or SeenMembers()))
     present = {child.name for child in members}
     files = dict(own_files(shown, partial(has_child, group) if more else present.__contains__))
     picture = next((href for name, href in files.items() if name.endswith(PICTURES)), None)
@@ -80,7 +80,7 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
 
 def array_page(array: OpenArray, store: str, format: str) -> bytes:
     """Return the page of a store that is one array."""
-    row = array_row(array.name, array.view(), Neighbours(), Values().of(array))
+    row = array_row(array.name, array.view(), Neighbours(), PageValues().of(array))
     picture = None
     if row.preview is not None and row.path is not None and row.value is None:
         picture = link(row.path + b"." + row.preview.encode())
@@ -92,8 +92,10 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
-def _rows(shown: OpenGroup, group: Group, members: list[Child], neighbours: Neighbours, seen: Rows) -> Iterator[MemberRow]:
-    look, values = shown.look(), Values()
+def _rows(
+    shown: OpenGroup, group: Group, members: list[Child], neighbours: Neighbours, seen: SeenMembers
+) -> Iterator[MemberRow]:
+    look, values = shown.look(), PageValues()
     for child, opener in openers(group, members, shown.path.member.context.config.is_remote):
         try:
             known = None if child.link is not None else seen.row(child.name, neighbours, values)
@@ -107,13 +109,13 @@ def _rows(shown: OpenGroup, group: Group, members: list[Child], neighbours: Neig
 
 
 def _row(
-    shown: OpenGroup, group: Group, child: Child, opener: Opener, look: Look, neighbours: Neighbours, values: Values
+    shown: OpenGroup, group: Group, child: Child, opener: Opener, look: Look, neighbours: Neighbours, values: PageValues
 ) -> MemberRow:
     path = file_name(child.name, frozenset())
     node: Node = Link(child.link) if child.link is not None else opener()
     remark = None
     if isinstance(node, Link):
-        remark, resolved = f"link to {node.target}", shown.resolved(node)
+        remark, resolved = f"link to {node.target}", shown.resolve_link(node)
         if resolved is None or isinstance(resolved, Link):
             return MemberRow(child.name, "link", remark=f"{remark}, which leads nowhere")
         node = resolved

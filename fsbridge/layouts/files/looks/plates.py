@@ -48,7 +48,7 @@ def fields_of_wells(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list
     """Yield each well and its images, with paths below the plate; no images if the group of the well is missing."""
     for well in plate.wells:
         try:
-            fields = read_group(shown.at(well.path).group.attributes()).fields
+            fields = read_group(shown.group_at(well.path).group.attributes()).fields
         except NotFound:
             fields = ()
         yield well, [Field((*well.path, *field.path), field.acquisition) for field in fields]
@@ -61,7 +61,7 @@ def plate_picture(shown: OpenGroup) -> PlatePicture:
     wells: dict[Well, ArrayFile] = {}
     for well, fields in fields_of_wells(shown, plate):
         for field in fields[:1]:
-            image = shown.at(field.path)
+            image = shown.group_at(field.path)
             levels = read_group(image.group.attributes()).images
             if not levels:
                 raise NotFound(f"{'/'.join(field.path)} is no image")
@@ -73,7 +73,7 @@ def _level(image: OpenGroup, levels: Sequence[Path]) -> ArrayFile:
     """Return the preview of the coarsest level that has as many elements as a well has pixels, else of the finest."""
     preview = None
     for path in reversed(levels):
-        array = image.below(path)
+        array = image.array_at(path)
         try:
             preview = ArrayFile(array, PREVIEW.suffix, None, array.name)
         except NotFound:  # the chunks of a finer level may be too large for a preview

@@ -15,7 +15,7 @@ from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.filetypes import ALIASES, reasons
 from fsbridge.layouts.files.looks.page import MemberRow, row_html
 from fsbridge.layouts.files.looks.previews.sampling import is_table
-from fsbridge.layouts.files.looks.values import Values, has_value
+from fsbridge.layouts.files.looks.values import PageValues, has_value
 from fsbridge.layouts.members import Opener
 from fsbridge.layouts.nodes import file_name
 from fsbridge.meaning import Axis
@@ -33,7 +33,7 @@ _LONGEST = 200
 """Most characters of a name that can be followed by any suffix without becoming too long for a file name."""
 
 
-class Rows:
+class SeenMembers:
     """The members that one listing has come across so far."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Rows:
         group = self._groups.get(name)
         return None if group is None else lambda: group
 
-    def row(self, name: str, neighbours: Neighbours, values: Values) -> MemberRow | None:
+    def row(self, name: str, neighbours: Neighbours, values: PageValues) -> MemberRow | None:
         """The row of an array; None if the array is not remembered and must be opened for it."""
         if name not in self._arrays:
             return None

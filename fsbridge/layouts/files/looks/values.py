@@ -25,7 +25,7 @@ _MOST_BYTES = 64 * 1024
 """Most bytes of the chunk that has the value, or sixteenth parts of elements of variable length."""
 
 
-class Values:
+class PageValues:
     """The values of one page, read one after the other."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ PAGE = 4096
 """Least bytes that the kernel requests."""
 
 
-class Pages:
+class PagedFile:
     """A file object in memory that has only the pages that were written, for h5py's `fileobj` driver."""
 
     def __init__(self) -> None:

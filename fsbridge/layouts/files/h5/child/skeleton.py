@@ -14,7 +14,7 @@ import h5py
 from h5py import h5f, h5fd, h5g, h5p
 
 from fsbridge.layouts.files.h5.child import LEFT_OUT, plain
-from fsbridge.layouts.files.h5.child.memory_file import PAGE, Allocation, Pages, aligned
+from fsbridge.layouts.files.h5.child.memory_file import PAGE, Allocation, PagedFile, aligned
 from fsbridge.layouts.files.h5.child.plain import link_creation, raw, untimed
 
 ERRORS = (OSError, ValueError, TypeError, KeyError, RuntimeError)
@@ -30,7 +30,7 @@ class Skeleton:
     """The file while it is written. `failed`: numbers and paths of objects that HDF5 refuses, and why."""
 
     def __init__(self) -> None:
-        self._pages = Pages()
+        self._pages = PagedFile()
         self._file: Any = None
         self._outside: list[tuple[int, bytes, int]] = []  # number, path and bytes of elements that are not in the file
         self._groups: set[str] = set()
@@ -61,7 +61,7 @@ class Skeleton:
         plist.set_link_creation_order(ORDERED)
         self._file = h5f.create(b"skeleton", h5f.ACC_TRUNC, plist, access)
 
-    def finish(self, left_out: Mapping[str, list[str]], scales: Mapping[str, Any]) -> tuple[Pages, list[int | None]]:
+    def finish(self, left_out: Mapping[str, list[str]], scales: Mapping[str, Any]) -> tuple[PagedFile, list[int | None]]:
         """Return the file, and each object's offset of elements. `left_out`: by group, its missing members with reasons."""
         lacking = {path: list(reasons) for path, reasons in left_out.items()}
         for path, reason in self.failed.values():

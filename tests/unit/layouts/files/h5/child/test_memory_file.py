@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from fsbridge.layouts.files.h5.child.memory_file import PAGE, Pages
+from fsbridge.layouts.files.h5.child.memory_file import PAGE, PagedFile
 
 
 def test_pages_hold_what_was_written_and_not_discarded() -> None:
-    chance, pages, expected = random.Random(1), Pages(), bytearray(64 * PAGE)
+    chance, pages, expected = random.Random(1), PagedFile(), bytearray(64 * PAGE)
     for _ in range(300):
         start = chance.randrange(60 * PAGE)
         content = chance.randbytes(chance.randrange(3 * PAGE))
@@ -34,7 +34,7 @@ def test_pages_hold_what_was_written_and_not_discarded() -> None:
 
 def test_many_large_ranges_are_discarded_quickly() -> None:
     """One per dataset of a group: each costs what it discards, not what there is."""
-    pages = Pages()
+    pages = PagedFile()
     for number in range(20_000):
         pages.seek(number << 30)
         pages.write(b"x")
