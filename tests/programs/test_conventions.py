@@ -66,7 +66,7 @@ def test_a_scalar_has_the_names_of_no_dimensions(native: dict[str, Any]) -> None
     assert array_attributes(array.metadata) == ({} if native else {"_ARRAY_DIMENSIONS": []})
 
 
-def test_p12_a_netcdf_file(tmp_path: Path, mount: MountFunction) -> None:
+def test_p12_attributes_of_a_netcdf_file_are_those_that_xarray_writes(tmp_path: Path, mount: MountFunction) -> None:
     with h5py.File(tmp_path / "a.nc", "w") as file:
         file.create_dataset("t", data=np.array([1, -9999], "f4")).attrs["_FillValue"] = np.array([-9999], "f4")
         file["t"].attrs["scale_factor"] = np.array([0.5])
@@ -77,7 +77,7 @@ def test_p12_a_netcdf_file(tmp_path: Path, mount: MountFunction) -> None:
     assert json.loads((mounted / "zarr2/t/.zattrs").read_text()) == {"_FillValue": [-9999.0], **rest}
 
 
-def test_p12_arrays_that_xarray_wrote_into_zarr_v2(tmp_path: Path, mount: MountFunction) -> None:
+def test_p12_the_fill_value_of_zarr_v2_becomes_an_attribute(tmp_path: Path, mount: MountFunction) -> None:
     """There their fill value says it, which in Zarr v3 and HDF5 xarray takes for nothing but a fill value."""
     group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
     for name, dtype, fill in (
@@ -131,9 +131,7 @@ def opened(path: Path) -> xarray.Dataset:
     return xarray.open_dataset(path, engine="zarr", consolidated=False)
 
 
-def test_p12_what_xarray_says_is_missing_in_zarr_v3_is_missing_in_the_layout_zarr2(
-    tmp_path: Path, mount: MountFunction
-) -> None:
+def test_p12_missing_elements_of_zarr_v3_are_missing_in_the_layout_zarr2(tmp_path: Path, mount: MountFunction) -> None:
     labelled(tmp_path / "a.zarr")
     mounted = mount(tmp_path / "a.zarr", "--layout", "zarr2").path
     assert json.loads((mounted / "kelvin/.zarray").read_text())["fill_value"] == -32768

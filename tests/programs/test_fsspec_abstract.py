@@ -41,10 +41,12 @@ class Prepared(FsbridgeFileSystem):
         del self._folder(folders).members[name.encode()]
 
     def _folder(self, names: list[str]) -> FakeDirectory:
-        folder: Any = self.tree.root
+        folder = self.tree.root
         for name in names:
+            assert isinstance(folder, FakeDirectory)
             folder = folder.members.setdefault(name.encode(), FakeDirectory())
-        return folder  # type: ignore[no-any-return]
+        assert isinstance(folder, FakeDirectory)
+        return folder
 
 
 class TestReading(AbstractFixtures, AbstractGetTests):

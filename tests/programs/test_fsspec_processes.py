@@ -8,6 +8,7 @@ import itertools
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -218,7 +219,7 @@ def test_p9_a_file_that_is_open_is_read_in_a_forked_process(places: dict[str, Pl
         place = places[name]
         dataset = Arrays(place)
         path = dataset.paths[-1]
-        until(lambda dataset=dataset, path=path: settled(dataset.fs, f"{path}.npy"))  # type: ignore[misc]
+        until(partial(settled, dataset.fs, f"{path}.npy"))
         file = dataset.fs.open(f"{path}.npy", block_size=64)
         file.read(1)
 

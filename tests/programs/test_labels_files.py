@@ -46,7 +46,7 @@ def read(file: Path) -> np.ndarray[Any, Any]:
     """The elements as a program of the field reads them."""
     name, found = file.name, None
     if name.endswith(".nii"):
-        found = np.asarray(nibabel.load(file).dataobj).T  # type: ignore[attr-defined]
+        found = np.asarray(nibabel.Nifti1Image.from_filename(file).dataobj).T
     if name.endswith(".nrrd"):
         found = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(file)))
     if name.endswith(".mrc"):

@@ -41,7 +41,7 @@ def attributes(variable: Any) -> dict[str, Any]:
     return {name: variable.getncattr(name) for name in variable.ncattrs() if name != "_FillValue"}
 
 
-def test_p12_names_of_dimensions_dates_and_texts(climate: Path, mount: MountFunction) -> None:
+def test_p12_netcdf_reads_names_of_dimensions_dates_and_texts(climate: Path, mount: MountFunction) -> None:
     mounted = mount(climate, "--layout", "files").path
     with netCDF4.Dataset(mounted / "climate.nc") as whole, netCDF4.Dataset(mounted / "tas.nc") as single:
         assert whole["tas"].dimensions == single["tas"].dimensions == ("time", "lat")
@@ -223,7 +223,7 @@ def as_zarr(source: Path, target: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["netcdf", "zarr"])
-def test_arrays_named_by_paths_are_in_the_file_and_attributes_say_how_they_are_called(
+def test_arrays_named_by_paths_are_in_the_file_and_attributes_name_them(
     tmp_path: Path, mount: MountFunction, kind: str
 ) -> None:
     source = grouped(tmp_path / "s.nc")

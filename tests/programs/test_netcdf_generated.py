@@ -96,7 +96,9 @@ def test_p12_nc_is_what_netcdf_writes(case: Case, source: str, unit: str, progra
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("name", ["half", "complex"])
-def test_p12_numbers_without_a_type_in_netcdf(name: str, version: int, program: Read, folders: tuple[Path, Path]) -> None:
+def test_p12_numbers_without_a_type_in_netcdf_are_equal_or_left_out_by_name(
+    name: str, version: int, program: Read, folders: tuple[Path, Path]
+) -> None:
     """They are shown as they are, or left out by name; what stands beside them is shown, and no program dies."""
     mounted, _ = folders
     whole, *alone = numpy_files(mounted, name, version)
@@ -115,7 +117,9 @@ def test_p12_numbers_without_a_type_in_netcdf(name: str, version: int, program: 
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("name", ["instants", "spans"])
-def test_p12_dates_and_spans_of_numpy(name: str, version: int, program: Read, folders: tuple[Path, Path]) -> None:
+def test_p12_xarray_reads_dates_and_spans_of_numpy(
+    name: str, version: int, program: Read, folders: tuple[Path, Path]
+) -> None:
     for file in numpy_files(folders[0], name, version):
         assert not isinstance(program[file], str), program[file]
         with xarray.open_dataset(file, decode_timedelta=True) as dataset:

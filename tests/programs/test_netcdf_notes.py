@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import h5py
 import netCDF4
@@ -56,8 +57,8 @@ def test_notes_of_a_netcdf_file_are_in_no_layout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_notes_that_a_copy_in_zarr_took_along_are_not_shown_to_people(tmp_path: Path, version: int) -> None:
-    root = zarr.create_group(tmp_path / "s.zarr", zarr_format=version, attributes=NOTES)  # type: ignore[arg-type]
+def test_notes_that_a_copy_in_zarr_took_along_are_not_shown_to_people(tmp_path: Path, version: Literal[2, 3]) -> None:
+    root = zarr.create_group(tmp_path / "s.zarr", zarr_format=version, attributes=NOTES)
     root.create_array("t", data=np.ones((3, 4), "f4"), attributes=NOTES)
     root.create_group("g", attributes=NOTES)
     assert shown(tmp_path / "s.zarr", "files") == {}

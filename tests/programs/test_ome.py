@@ -10,6 +10,7 @@ import pytest
 import zarr
 from conftest import MountFunction
 from in_process import fsbridge
+from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from fsbridge.meaning.conventions.ome_versions import in_zarr2, in_zarr3
 
@@ -31,7 +32,7 @@ OLD = {
 }
 
 
-def test_ome_zarr_in_the_version_of_the_layout() -> None:
+def test_attributes_of_ome_zarr_get_the_version_of_the_layout() -> None:
     assert in_zarr2(NEW) == OLD
     assert in_zarr3(OLD, ()) == NEW
     plate, well = {"plate": {"version": "0.4", "rows": []}}, {"well": {"version": "0.4", "images": []}}
@@ -45,7 +46,7 @@ def test_ome_zarr_in_the_version_of_the_layout() -> None:
     "attributes",
     [{"ome": 1}, {"ome": {"version": "0.6"}}, {**NEW, "omero": "mine"}, {"ome": {"version": 5}}, {"ome": []}],
 )
-def test_what_is_no_ome_zarr_0_5_stays(attributes: dict[str, Any]) -> None:
+def test_attributes_that_are_not_ome_zarr_0_5_are_unchanged(attributes: dict[str, Any]) -> None:
     assert in_zarr2(attributes) == attributes
 
 
@@ -53,7 +54,7 @@ def test_what_is_no_ome_zarr_0_5_stays(attributes: dict[str, Any]) -> None:
     "attributes",
     [{**OLD, "ome": 1}, {"multiscales": [{"version": "0.3"}]}, {"multiscales": []}, {"omero": {}}, {"plate": [1]}],
 )
-def test_what_is_no_ome_zarr_0_4_stays(attributes: dict[str, Any]) -> None:
+def test_attributes_that_are_not_ome_zarr_0_4_are_unchanged(attributes: dict[str, Any]) -> None:
     assert in_zarr3(attributes, ()) == attributes
 
 
@@ -99,10 +100,11 @@ def test_p9_names_of_dimensions_follow_the_image(tmp_path: Path, mount: MountFun
         axes = [{"name": name, "type": "space"} for name in names or ()]
         image.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": [{"path": "0"}]}]
         array = zarr.open_group(point, mode="r")["0"]
-        assert array.metadata.dimension_names == names  # type: ignore[union-attr]
+        assert isinstance(array.metadata, ArrayV3Metadata)
+        assert array.metadata.dimension_names == names
 
 
-def test_ome_zarr_through_a_mount(tmp_path: Path, mount: MountFunction) -> None:
+def test_a_mount_shows_ome_zarr_in_the_version_of_the_layout(tmp_path: Path, mount: MountFunction) -> None:
     """Only where the layout's format is not the source's."""
     zarr.create_group(tmp_path / "three.zarr", zarr_format=3, attributes=NEW)
     zarr.create_group(tmp_path / "two.zarr", zarr_format=2, attributes=OLD)

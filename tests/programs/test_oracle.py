@@ -63,19 +63,23 @@ def test_p12_tensorstore_sees_the_source(case: Case, sources: Path, by_tensorsto
     assert_same(member.values, case.read(sources / case.path))
 
 
-def test_all_arrays_and_groups_and_nothing_else(by_zarr: dict[str, Member], by_tensorstore: dict[str, Member]) -> None:
+def test_the_layout_has_all_arrays_and_groups_and_nothing_else(
+    by_zarr: dict[str, Member], by_tensorstore: dict[str, Member]
+) -> None:
     stores = {case.store for case in CASES}
     assert set(by_zarr) == {"", *stores, *IDS}
     assert set(by_tensorstore) == set(by_zarr)
 
 
-def test_group_attributes(by_zarr: dict[str, Member]) -> None:
+def test_groups_have_the_attributes_of_the_source(by_zarr: dict[str, Member]) -> None:
     assert by_zarr["zarr-python-v2"].attributes == ATTRIBUTES
     assert by_zarr["zarr-python-v3"].attributes == ATTRIBUTES
     assert by_zarr["z5py-n5"].attributes == {"made by": "z5py"}
 
 
-def test_what_readers_do_not_read_as_elements(by_zarr: dict[str, Member], by_tensorstore: dict[str, Member]) -> None:
+def test_names_fill_values_and_chunk_shapes_are_those_of_the_source(
+    by_zarr: dict[str, Member], by_tensorstore: dict[str, Member]
+) -> None:
     """Dimension names, fill values and chunk shapes survive; inner chunks are the chunks of a sharded array."""
     assert by_zarr["zarr-python-v3/names"].dimension_names == ("z", None, "x")
     assert by_tensorstore["tensorstore-zarr3/names"].dimension_names == ("z", "y", "x")

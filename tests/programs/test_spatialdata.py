@@ -56,7 +56,7 @@ def test_p12_a_mount_is_what_spatialdata_writes_in_that_version(
     assert [path.name for path in (tmp_path / "copy/points/pts/points.parquet").iterdir()] == ["part.0.parquet"]
 
 
-def test_versions_that_have_no_equivalent_stay() -> None:
+def test_versions_without_an_equivalent_are_unchanged() -> None:
     old = {"spatialdata_attrs": {"version": "0.1", "geos": {}}, "encoding-type": "ngff:shapes"}
     assert in_zarr3(old, ()) == old
     odd: Any = {"spatialdata_attrs": ["0.1"], "version": "0.1"}

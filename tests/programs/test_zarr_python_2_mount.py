@@ -47,7 +47,7 @@ def little(expected: np.ndarray[Any, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("name", sorted(FIXED))
-def test_p12_zarr_python_3(by_zarr: dict[str, Member], name: str) -> None:
+def test_p12_zarr_python_3_reads_what_version_2_wrote(by_zarr: dict[str, Member], name: str) -> None:
     member = by_zarr[name]
     assert member.error is None
     seen, expected = in_source_order(name, member.values), FIXED[name]
@@ -58,7 +58,7 @@ def test_p12_zarr_python_3(by_zarr: dict[str, Member], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name in FIXED if FIXED[name].dtype.kind not in NO_TENSORSTORE))
-def test_p12_tensorstore(by_tensorstore: dict[str, Member], name: str) -> None:
+def test_p12_tensorstore_reads_what_zarr_python_2_wrote(by_tensorstore: dict[str, Member], name: str) -> None:
     member = by_tensorstore[name]
     assert member.error is None
     seen = in_source_order(name, member.values)

@@ -116,7 +116,7 @@ def fail_once(wanted: str, error: Exception) -> Callable[[str], None]:
     return fail
 
 
-def test_p7_a_file_that_takes_longer_than_a_request_may_is_there_for_a_later_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_p7_a_file_that_takes_longer_than_one_request_is_ready_for_a_later(caplog: pytest.LogCaptureFixture) -> None:
     """Meanwhile nothing else in the directory waits."""
     go_on = threading.Event()
     root = hooked_tree(lambda name: name or go_on.wait(PATIENCE), deadline=0.1)

@@ -507,7 +507,7 @@ def test_the_files_that_matter_are_in_the_row_and_all_others_are_folded(climate:
     assert {"nii", "mha", "raw.mhd", "envi", "mrc"} <= {text(one) for one in rows["orog"].findall(".//details/small/a")}
 
 
-def test_the_page_of_an_image_at_the_root_has_its_picture_and_all_of_it_in_a_file(tmp_path: Path) -> None:
+def test_the_page_of_an_image_shows_it_and_links_the_files_with_all_of_it(tmp_path: Path) -> None:
     ome: dict[str, JSON] = {"version": "0.5", "multiscales": [{"axes": [], "datasets": [{"path": "0"}]}]}
     root = zarr.open_group(tmp_path / "cells.ome.zarr", mode="w", attributes={"ome": ome})
     root.create_array("0", data=np.arange(400, dtype="u1").reshape(20, 20), chunks=(20, 20))

@@ -64,7 +64,7 @@ def view_of(
     return View("a", metadata, whole(values.shape), replace(meaning, axes=axes or meaning.axes), False)
 
 
-def test_p12_the_middle_plane_of_a_volume_is_what_zarr_python_reads_between_percentiles(tmp_path: Path) -> None:
+def test_p12_the_middle_plane_of_a_volume_is_drawn_between_percentiles(tmp_path: Path) -> None:
     values = np.random.default_rng(1).integers(0, 60000, (9, 40, 50)).astype("<u2")
     array(group(tmp_path / "s"), "a", values, (2, 16, 16), dimension_names=["z", "y", "x"])
     found = image(tree_of(tmp_path / "s"), "a.preview.png")
@@ -90,7 +90,7 @@ def test_p12_large_planes_are_every_nth_element(tmp_path: Path, big: tuple[int, 
     assert np.abs(np.asarray(found).astype(int) - expected[rows[:, None], columns]).max() <= 2
 
 
-def test_p12_climate_fields_of_xarray_are_north_up_coloured_and_transparent_where_missing(tmp_path: Path) -> None:
+def test_p12_climate_fields_are_north_up_coloured_and_transparent_where_missing(tmp_path: Path) -> None:
     lat, lon = np.arange(-89.0, 90, 2), np.arange(1.0, 360, 2)
     field = (lat[:, None] + np.zeros(len(lon))).astype("f4")
     field[:10, :20] = np.nan  # far south, in the west
@@ -195,7 +195,7 @@ def ome(paths: list[str], axes: str, scale: dict[str, float] | None = None, **mo
     return {"version": "0.5", "multiscales": [{"axes": named, "datasets": levels}], **more}
 
 
-def test_p12_channels_shine_upon_each_other_in_the_colours_and_windows_of_omero(tmp_path: Path) -> None:
+def test_p12_channels_are_added_up_in_the_colours_and_windows_of_omero(tmp_path: Path) -> None:
     channels = [
         {"color": "FF0000", "window": {"start": 0, "end": 100}},
         {"color": "00FF80", "window": {"start": 50, "end": 250}},

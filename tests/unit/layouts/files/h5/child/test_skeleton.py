@@ -31,7 +31,7 @@ def dataset(path: str, **described: Any) -> dict[str, Any]:
     return {"kind": "dataset", "path": path, "shape": [3], "dtype": "<f8", **described}
 
 
-def test_attributes_that_must_have_the_type_of_the_elements_have_it_if_their_numbers_fit() -> None:
+def test_attributes_get_the_type_of_the_elements_if_their_numbers_fit() -> None:
     attributes = {"missing_value": -999, "flag_values": [0, 1, 2], "valid_min": 0.5, "other": 7}
     file, _ = written([dataset("/d", dtype="<i2", attributes=attributes, typed=[*attributes][:3])], {})
     types = {name: np.asarray(value).dtype for name, value in file["d"].attrs.items()}
