@@ -10,7 +10,7 @@ from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.arrays.extents import Unfit
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.images import images
+from fsbridge.layouts.files.groups.images import open_levels
 from fsbridge.layouts.files.groups.pyramids import pyramid_of
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid
 from fsbridge.layouts.files.groups.tables import columns_of, has_order
@@ -63,7 +63,7 @@ def _describe_pyramid(shown: OpenGroup) -> JSON:
     if not is_pyramid(shown.group):
         return None
     try:
-        return _describe_levels(images(read_group(shown.group.attributes()), shown.array_at), shown.path.member.names)
+        return _describe_levels(open_levels(read_group(shown.group.attributes()), shown.array_at), shown.path.member.names)
     except PASSING:
         raise
     except FsbridgeError as error:  # the error of one level must not hide the group's description

@@ -48,7 +48,7 @@ class GroupFile:
     of_rows: Callable[[OpenGroup, SeenMembers], AnyNode] | None = None
 
     def called(self, group: str, root: bool = False) -> str:
-        """Return what the file of a group of that name is called in a listing. `root`: the group is the root."""
+        """Return the name of the file in a listing. `group`: the name of the group; `root`: the group is the root."""
         if root and self.root_name is not None:
             return self.root_name
         return f"{group}.{self.suffix}" if self.named else self.suffix

@@ -1,4 +1,4 @@
-"""Which arrays are the levels of a group's images. Only the function `images` opens any.
+"""Which arrays are the levels of a group's images. Only the function `open_levels` opens any.
 
 Not here: what attributes say of them (`meaning/conventions/`), the file of a pyramid (`pyramids.py`), which level suffices
 for a preview (`levels.py`).
@@ -20,8 +20,8 @@ _ENOUGH = 64
 """Most levels of an image. This is more than enough, because each level halves the one before."""
 
 
-def images(meaning: GroupMeaning, open_array: Callable[[Path], A]) -> list[list[A]]:
-    """The levels of each image of a group, the first level first; empty if the group is no pyramid.
+def open_levels(meaning: GroupMeaning, open_array: Callable[[Path], A]) -> list[list[A]]:
+    """Open the levels of each image of a group, the first level first; empty if the group is no pyramid.
 
     `open_array` opens the array at a path below the group; NotFound if there is none.
     """

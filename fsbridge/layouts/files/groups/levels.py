@@ -55,7 +55,7 @@ def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
 
 
 def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Callable[[View], Preview]) -> str:
-    """Return the coarsest level that fills a preview, or a coarser one if that level could only show its middle.
+    """Return the coarsest level that fills a preview; a coarser one if a preview could only show the middle of that level.
 
     `names` are levels, finest first; at least one.
     """

@@ -22,7 +22,7 @@ from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.filetypes.pyramid import Level, Pyramid, pyramid
 from fsbridge.layouts.files.filetypes.tiff import OME
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.images import images
+from fsbridge.layouts.files.groups.images import open_levels
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid
 from fsbridge.meaning.reading import read_group
 from fsbridge.tree import Attrs, Buffer, File, Handle
@@ -160,7 +160,7 @@ class PyramidHandle(Handle):
 
 def pyramid_file(shown: OpenGroup) -> PyramidFile:
     """Return the file with all levels of the image that a group is; NotFound if it is none."""
-    levels = images(read_group(shown.group.attributes()), shown.array_at)
+    levels = open_levels(read_group(shown.group.attributes()), shown.array_at)
     return PyramidFile(shown.path_of(OME.suffix), levels, lambda: pyramid_file(cast(OpenGroup, shown.path.refresh())))
 
 

@@ -75,7 +75,7 @@ class OpenGroup(GroupDirectory):
 
     @property
     def listed_as(self) -> str:
-        """What a listing calls the group's files: a member of the root that is called like the store has its own files."""
+        """What a listing calls the group's files: those of the root get its whole name if a member has the short one."""
         root = not self.path.member.names
         return self.store if root and has_child(self.group, self.called) else self.called
 
@@ -116,7 +116,7 @@ class OpenGroup(GroupDirectory):
 
     @property
     def root(self) -> OpenGroup:
-        """The root of the source."""
+        """The group at the root of the source."""
         assert self._tree.root is not None
         return cast(OpenGroup, self._tree.root.refresh())
 
@@ -151,7 +151,7 @@ class OpenGroup(GroupDirectory):
         return self._neighbours[1]
 
     def note_members(self, version: Hashable, members: Iterable[Child]) -> Neighbours:
-        """Return and keep the neighbours among all members of the group, after it had that version of its listing."""
+        """Return and keep the neighbours among all members. `version`: that of the group's listing before it was read."""
         neighbours = Neighbours.among(child.name for child in members)
         self._neighbours = version, neighbours
         return neighbours
@@ -166,13 +166,13 @@ class OpenGroup(GroupDirectory):
         return DescriptionFile(opened, self.neighbours().collisions(opened.name), partial(self._describe_again, name))
 
     def is_no_member(self, name: str, error: Exception) -> bool:
-        """True if looking for a member failed, as of links in a damaged document, but none is listed that hides the file."""
+        """True if looking for a member failed, as in a damaged document, but no member of that name is listed."""
         if isinstance(error, NotFound) or not is_lasting(error) or not ("." in name or "[" in name):
             return False
         return name not in self.neighbours().names
 
     def member_array(self, name: str) -> Array:
-        """The array of that name; NotFound if there is none."""
+        """Return the array of that name; NotFound if there is none."""
         node = self.group.child(name)
         array = None if isinstance(node, Link) else as_array(node)
         if array is None:

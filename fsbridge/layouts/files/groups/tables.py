@@ -290,7 +290,7 @@ def _words(here: OpenGroup, numbers: OpenArray, place: str) -> OpenArray | None:
 
 
 def _picking(numbers: NDArray[Any], words: NDArray[Any], place: str) -> Callable[[slice], list[str]]:
-    """Return the texts of rows: the word for each number. CorruptData for numbers without one; -1 is missing."""
+    """Return a function that returns the words of some rows. -1 is missing; CorruptData for other numbers without a word."""
     codes = numbers.astype(np.int64)
     if ((codes < -1) | (codes >= len(words))).any():
         raise CorruptData(f"{place}: the codes name a category that does not exist")

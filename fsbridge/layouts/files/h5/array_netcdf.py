@@ -42,12 +42,12 @@ def array_netcdf(array: OpenArray, selection: Selection | None = None, name: str
 
     def begin() -> Making:
         walk = Walk(array.names, True)
-        return Making(f"{view.name}.{NC.suffix}", partial(_written, walk, array, view), files.room, walk.count)
+        return Making(f"{view.name}.{NC.suffix}", partial(_write, walk, array, view), files.room, walk.count)
 
     return files.find((NC.suffix, array.names, selection, array.identity), begin)
 
 
-def _written(walk: Walk, array: OpenArray, view: View) -> Walked:
+def _write(walk: Walk, array: OpenArray, view: View) -> Walked:
     """Write the file. Arrays that cannot be read are left out by name."""
     beside = _Beside(array, view.selection)
     with walk:
@@ -64,7 +64,7 @@ def _written(walk: Walk, array: OpenArray, view: View) -> Walked:
                 beside.left_out[f"{name}: {error}"] = None
         for reason in beside.left_out:
             log.warning("left out of %s.%s: %s", printable(view.name), NC.suffix, printable(reason))
-        return walk.finished(list(beside.left_out), beside.seen)
+        return walk.finish(list(beside.left_out), beside.seen)
 
 
 def _open(array: OpenArray, view: View) -> Opened:
@@ -135,7 +135,7 @@ class _Beside:
         return None
 
     def _hides(self, other: OpenArray, name: str) -> bool:
-        """True if an array under that name would be taken for the one that the first array knows by it, or its dimension."""
+        """True if that name already means something else to the first array: another array, or a dimension of its own."""
         if name in self._picks and (not other.axes or other.axes[0].name != name):
             return True
         known = self._near(self._array, name)

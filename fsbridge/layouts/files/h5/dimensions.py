@@ -41,7 +41,7 @@ class Labelled(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """What to do about scales.
+    """The dimension scales of a file, as instructions for its writer.
 
     `datasets`: scales to be added to the file, as `Specification.add` takes them. `made`: path and name of each scale.
     `attached`: path of a dataset, number of its dimension, and path of the scale. `notes`: path, name and value of
@@ -83,7 +83,10 @@ def scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
 
 
 def _notes(paths: Sequence[str], several: Mapping[str, Sequence[Sequence[JSON]]]) -> list[list[JSON]]:
-    """Number all scales if some have `several` dimensions, as letters of names have, and list the dimensions of these."""
+    """Return netCDF-C's notes on scales with `several` dimensions, such as letters of names: numbers of scales.
+
+    Each scale has one, and a scale with several dimensions lists those of its dimensions.
+    """
     if not several:
         return []
     numbers: dict[JSON, int] = {path: number for number, path in enumerate(paths)}
@@ -125,7 +128,7 @@ class _Dimensions:
         self.named: list[list[str]] = []
 
     def find(self, path: str, position: int, extent: int, axis: Axis) -> str:
-        """The path of the scale of one dimension of the array at `path`."""
+        """Return the path of the scale of one dimension of the array at `path`; it is added if there is none yet."""
         folder, _, array = path.rpartition("/")
         label = axis.name if axis.name and re.fullmatch(r"[^/.\0][^/\0]*", axis.name) else None
         if label is not None and too_long(label):
@@ -143,20 +146,20 @@ class _Dimensions:
 
     def _make(self, path: str, name: str, extent: int, axis: Axis) -> None:
         if axis.scale is not None and 0 < extent <= COORDINATE_VALUES:
-            self.datasets.append(spaced(path, extent, axis, self._netcdf))
+            self.datasets.append(describe_spacing(path, extent, axis, self._netcdf))
             self.named.append([path, name])
             return
         self.datasets.append({"kind": "dataset", "path": path, "shape": [extent], "dtype": ">f4", "attributes": {}})
         self.named.append([path, f"This is a netCDF dimension but not a netCDF variable.{extent:10d}"])
 
 
-def spaced(path: str, extent: int, axis: Axis, netcdf: bool) -> dict[str, JSON]:
+def describe_spacing(path: str, extent: int, axis: Axis, netcdf: bool) -> dict[str, JSON]:
     """Describe the dataset of a coordinate that is made from an axis' spacing."""
     values = axis.offset + (axis.scale or 1.0) * np.arange(extent, dtype="<f8")
-    return valued(path, values, {UNITS: symbol(axis.unit) or axis.unit} if axis.unit else {}, netcdf)
+    return describe_values(path, values, {UNITS: symbol(axis.unit) or axis.unit} if axis.unit else {}, netcdf)
 
 
-def valued(
+def describe_values(
     path: str,
     values: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
     attributes: Mapping[str, JSON],

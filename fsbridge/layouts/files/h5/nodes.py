@@ -101,7 +101,7 @@ class H5Files:
         self._files: OrderedDict[Hashable, _Slot] = OrderedDict()
 
     def find(self, key: Hashable, making: Callable[[], Making]) -> H5Group:
-        """Return the file with that key, for the present store. It may not be finished yet."""
+        """Return the file with that key. It shows the store as it is now, and may still be in the making."""
         with self._lock:
             slot = self._files.setdefault(key, _Slot())
             self._files.move_to_end(key)
@@ -158,7 +158,7 @@ class H5Group(File):
     """A group and all below it as one HDF5 file. Its size is only known after the file has been made."""
 
     def __init__(self, making: Making, patience: float, limits: KeptLimits = _LIMITS) -> None:
-        """`patience`: seconds for which `measure` waits."""
+        """`patience`: seconds for which `measure` waits until the file has been made."""
         self.making = making
         self.version = ("h5", next(_numbers))
         self._patience = patience

@@ -28,7 +28,7 @@ from fsbridge.tree import escape
 log = logging.getLogger(__name__)
 
 BATCH_OBJECTS = 200
-"""Objects from which on a batch is sent."""
+"""Most objects of a batch."""
 
 
 class Specification:
@@ -77,7 +77,7 @@ class Stored:
 
 
 def stored(view: View) -> Stored:
-    """Return how HDF5 shows a view: an array with its first axis fastest (N5) has reversed axes, without any copying."""
+    """Return how HDF5 shows a view. If its first axis is the fastest (N5), the axes are reversed: nothing is copied."""
     order = view.natural if view.x_first else tuple(range(len(view.shape)))
     kind = view.metadata.dtype
     if kind.serializer != "bytes":
@@ -90,7 +90,7 @@ def stored(view: View) -> Stored:
 
 
 def spell(dtype: np.dtype[Any], netcdf: bool = False) -> JSON:
-    """A dtype as JSON; dates become integers, and text of fixed length within compounds opaque: HDF5 has neither.
+    """Return a dtype as JSON; dates become integers, and text of fixed length within compounds opaque: HDF5 has neither.
 
     `netcdf`: members of compounds that are bytes are letters, and truth values are numbers.
     """
@@ -163,7 +163,7 @@ def in_netcdf(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
 
 @lru_cache(1024)
 def _has_attribute(name: str) -> bool:
-    """True if netCDF can have an attribute of that name, else the log says why not: once, as many arrays may have it."""
+    """True if netCDF can have an attribute of that name. If not, the log says why: only once, however many arrays have it."""
     reason = netcdf_names.refusal(name)
     if reason is not None:
         log.warning("the attribute %.80r is left out of netCDF files: %s", name, reason)

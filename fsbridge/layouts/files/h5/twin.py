@@ -19,7 +19,7 @@ from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, Labelled, Scales, scales, valued
+from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, Labelled, Scales, describe_values, scales
 from fsbridge.layouts.files.h5.specification import (
     Specification,
     dataset,
@@ -45,7 +45,7 @@ ATTRIBUTES = 32
 def scales_beside(array: OpenArray, view: View, path: str, specification: Specification) -> Scales:
     """Add coordinates and other dimension scales of an array to its file, and return the scales.
 
-    An array of an HDF5 file has them only if every dimension has a name.
+    For an array of an HDF5 file there are none unless every dimension has a name.
     """
     label = labelled(view, array.name)
     if label is None:
@@ -65,13 +65,13 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
             continue
         pick = view.selection.picks[number]
         rows = [pick.start + pick.step * i for i in range(pick.length)]
-        specification.add(**valued(place, variable.values[rows], _fitting(variable.attributes)))
+        specification.add(**describe_values(place, variable.values[rows], _fitting(variable.attributes)))
         arrays[place] = Labelled((len(rows),), (Axis(axis.name),), None, False)
         for name in (variable.attributes.get(word) for word in BOUNDS):
             bounds = array.surroundings.variable(name) if isinstance(name, str) and name and "/" not in name else None
             if bounds is None or bounds.values.shape != (len(variable.values), 2) or f"/{name}" in arrays:
                 continue
-            specification.add(**valued(f"/{name}", bounds.values[rows], _fitting(bounds.attributes)))
+            specification.add(**describe_values(f"/{name}", bounds.values[rows], _fitting(bounds.attributes)))
             arrays[f"/{name}"] = Labelled((len(rows), 2), (Axis(axis.name), Axis(None)), None, False)
     made = scales(arrays)
     for item in made.datasets:
@@ -154,7 +154,7 @@ class Twin:
         return parts
 
 
-def written(
+def finish_file(
     writer: SkeletonWriter,
     specification: Specification,
     end: Mapping[str, JSON],
@@ -193,7 +193,7 @@ def shown_array(view: View, opener: Callable[[], Opened], netcdf: bool = False) 
     return Shown(opener, view.selection.size * dtype.itemsize, stored(view).order, dtype)
 
 
-def reserved(view: View) -> int:
+def reserved_bytes(view: View) -> int:
     """Return bytes to reserve besides elements: a power of two above the skeleton's size as estimated by the metadata."""
     native = view.metadata.native.get("hdf5", {})
     text = len(json.dumps([dict(view.attributes), native.get("datatype")], default=str))
@@ -203,12 +203,12 @@ def reserved(view: View) -> int:
 
 
 def array_size(view: View) -> int:
-    """Size of `NAME.h5`, exact without making it."""
-    return view.selection.size * view.metadata.dtype.itemsize + reserved(view)
+    """Return the size of `NAME.h5`, which is known exactly before the file is made."""
+    return view.selection.size * view.metadata.dtype.itemsize + reserved_bytes(view)
 
 
 def array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Hashable) -> Twin:
-    """The file of one array: the dataset `/NAME`, and a dimension scale for each axis if any of them has a name."""
+    """Make the file of one array: the dataset `/NAME`, and a dimension scale for each axis if any of them has a name."""
     path, variable, order = f"/{array.name}", stored(view).items, stored(view).order
     writer = SkeletonWriter()
     try:
@@ -220,8 +220,8 @@ def array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Has
         number = specification.add(**item)
         scales = scales_beside(array, view, path, specification)
         shown = shown_array(view, lambda: Opened(array, view, version))
-        arrays, least = ({}, 0) if variable else ({number: shown}, reserved(view))
-        twin, failed = written(writer, specification, specification.end(scales), arrays, least)
+        arrays, least = ({}, 0) if variable else ({number: shown}, reserved_bytes(view))
+        twin, failed = finish_file(writer, specification, specification.end(scales), arrays, least)
     finally:
         writer.close()
     if path in failed:

@@ -15,7 +15,7 @@ from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.files.h5 import dimensions
 from fsbridge.layouts.files.h5 import specification as spec
-from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, shown_array, written
+from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, finish_file, fits, shown_array
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.members import Opener, openers
 from fsbridge.layouts.surroundings import Look
@@ -123,14 +123,14 @@ class Walk:
     def __exit__(self, *raised: object) -> None:
         self._writer.close()
 
-    def file(self, group: OpenGroup, depth: int) -> Walked:
-        """The virtual file of a group and all below it."""
+    def make_file(self, group: OpenGroup, depth: int) -> Walked:
+        """Make the virtual file of a group and all below it."""
         with self:
             self._mtime_ns = group.group.mtime_ns
             self._group(group, "", depth)
-            return self.finished()
+            return self.finish()
 
-    def finished(self, left_out: Sequence[str] = (), seen: Iterable[Origin] = ()) -> Walked:
+    def finish(self, left_out: Sequence[str] = (), seen: Iterable[Origin] = ()) -> Walked:
         """Finish the file of all that was added. `left_out`: what the root lacks, with reasons; `seen`: what was read."""
         if left_out:
             self.specification.leave_out("/", left_out)
@@ -140,7 +140,7 @@ class Walk:
         for item in scales.datasets:
             self.specification.add(**item)
         end = self.specification.end(scales)
-        twin, failed = written(self._writer, self.specification, end, self._shown)
+        twin, failed = finish_file(self._writer, self.specification, end, self._shown)
         for path, reason in failed.items():
             log.warning("%s is left out of the virtual HDF5 file: %s", printable(path), reason)
         return Walked(twin, tuple(self._watched), self._mtime_ns)

@@ -27,7 +27,7 @@ def whole_group(shown: OpenGroup, kind: FileType) -> H5Group | StoredFileNode:
 
     def begin() -> Making:
         walk = Walk(names, kind is NC)
-        return Making(name, partial(walk.file, shown, depth), files.room, walk.count)
+        return Making(name, partial(walk.make_file, shown, depth), files.room, walk.count)
 
     return files.find((kind.suffix, names), begin)
 

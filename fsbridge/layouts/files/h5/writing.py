@@ -57,7 +57,7 @@ class SkeletonWriter:
     """
 
     def __init__(self, start: Callable[[], ChildProcess] = _start_process) -> None:
-        """`start` starts the process."""
+        """`start` starts the process that writes."""
         self._start = start
         self._batches: Queue[Batch | None] = Queue(_WAITING)
         self._sending = False

@@ -19,7 +19,7 @@ from fsbridge.layouts.files.arrays.extents import Unfit
 from fsbridge.layouts.files.filetypes.pyramid import Pyramid
 from fsbridge.layouts.files.filetypes.tiff import OME, xml_text
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.images import images
+from fsbridge.layouts.files.groups.images import open_levels
 from fsbridge.layouts.files.groups.pyramids import pyramid_of
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
 from fsbridge.layouts.files.looks.plates import fields_of_wells, is_plate, shown_plate
@@ -54,7 +54,7 @@ def _companion(shown: OpenGroup, plate: Plate) -> bytes:
             if xml_text(file) != file:
                 raise Unsupported(f"XML cannot hold the name {file!r}")
             try:
-                plan = pyramid_of(images(read_group(image.group.attributes()), image.array_at))
+                plan = pyramid_of(open_levels(read_group(image.group.attributes()), image.array_at))
             except (Unfit, IndexError) as error:
                 raise NotFound(f"{file}: {error}") from None
             files.append(ImageFile(file, plan, field.acquisition))

@@ -266,7 +266,7 @@ def _files(href: str, row: MemberRow) -> str:
 
 
 def _dtype(view: View) -> str:
-    """Return the type of the elements: fields by their names, texts with their length, which numpy gives in bits."""
+    """Return the type of the elements: fields by their names, texts with their length in characters or bytes."""
     dtype, stored = view.dtype, view.metadata.dtype
     if dtype is None:
         return "text" if stored.serializer == "vlen-utf8" else stored.native
@@ -313,12 +313,12 @@ def _united(text: str, unit: str | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number for people: a large one, such as a time since long ago, has all digits before the point."""
+    """Return a number for people. Numbers of up to twelve digits, such as times, have all digits before the point."""
     return f"{value:.12g}" if 1e6 <= abs(value) < 1e12 else f"{value:.6g}"
 
 
 def _bytes(count: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes for people."""
     size, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
         if size < 1000:

@@ -22,8 +22,8 @@ from fsbridge.layouts.files.arrays.nodes import SAMPLE_SECONDS, ArrayFile
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
-from fsbridge.layouts.files.looks.previews.picture import Drawn, drawn, pixels, resized, spelled_ends, windows
-from fsbridge.layouts.files.looks.previews.png import HEIGHT, lettered, png
+from fsbridge.layouts.files.looks.previews.picture import Drawn, pixels, plan_drawing, resize, spell_ends, windows
+from fsbridge.layouts.files.looks.previews.png import HEIGHT, draw_letters, png
 from fsbridge.layouts.nodes import BytesHandle
 from fsbridge.meaning import Field, Path, Plate, Well
 from fsbridge.meaning.reading import read_group
@@ -176,13 +176,13 @@ class PlatePicture(File):
             above, before = ((side - _GAP - extent) // 2 for extent in shown.shape[:2])
             cell[above : above + shown.shape[0], before : before + shown.shape[1]] = _with_four(shown)
         texts = {"Title": plate.name or "Plate", "Software": "fsbridge"}
-        return png(out, texts | ({"Limits": spelled_ends(ends)} if ends else {}))
+        return png(out, texts | ({"Limits": spell_ends(ends)} if ends else {}))
 
 
 def _margin(names: Sequence[str]) -> NDArray[np.bool_]:
     """Return the letters of each name: names, rows and columns of pixels; wide enough for all of them."""
     short = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 2]}.." for name in names]
-    drawn = [lettered(name) for name in short]
+    drawn = [draw_letters(name) for name in short]
     out = np.zeros((len(drawn), HEIGHT, max(letters.shape[1] for letters in drawn)), np.bool_)
     for place, letters in zip(out, drawn, strict=True):
         place[:, : letters.shape[1]] = letters
@@ -195,10 +195,10 @@ def _cell(out: NDArray[np.uint8], top: int, left: int, side: int) -> NDArray[np.
 
 def _small(preview: ArrayFile, present: ArrayVersion, side: int) -> tuple[Drawn, NDArray[Any]]:
     """Return how the image of a well is drawn, and as many of its elements as fit into a square."""
-    how = drawn(preview.view)
+    how = plan_drawing(preview.view)
     layers = how.layers(preview.array.elements(present, how.sample.selection, how.order))
     scale = side / max(how.size)
-    return how, resized(layers, (max(1, round(how.size[0] * scale)), max(1, round(how.size[1] * scale))))
+    return how, resize(layers, (max(1, round(how.size[0] * scale)), max(1, round(how.size[1] * scale))))
 
 
 def _with_four(shown: NDArray[np.uint8]) -> NDArray[Any]:

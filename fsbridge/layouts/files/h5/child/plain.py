@@ -146,7 +146,7 @@ def _set_attribute(owner: Any, name: str, value: Any, netcdf: bool) -> None:
 
 
 def _write(owner: Any, name: str, kind: Any, value: NDArray[Any], memory: Any = None) -> None:
-    """Write an attribute of that HDF5 type. `memory`: the type of `value`; None: as h5py reads numpy's."""
+    """Write an attribute of that HDF5 type. `memory`: the HDF5 type of `value`; None: the one that h5py gives its dtype."""
     if "\0" in name:
         raise ValueError("the name contains a zero character, at which HDF5 would end it")
     h5a.create(owner, raw(name), kind, _space(value.shape)).write(value, memory)
@@ -187,7 +187,7 @@ def encodable(text: str) -> str:
 
 
 def dataset_type(described: Any) -> Any:
-    """The HDF5 type of a `dtype`: as numpy takes it, or `text` and `bytes` of variable length."""
+    """Return the HDF5 type of a `dtype`: as numpy takes it, or `text` and `bytes` of variable length."""
     if described == "text":
         return h5t.py_create(h5py.string_dtype(), logical=True)
     if described == "bytes":

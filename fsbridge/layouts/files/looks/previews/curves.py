@@ -17,8 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.looks.previews.picture import Preview, markers, real_numbers, spelled
-from fsbridge.layouts.files.looks.previews.sampling import MOST_COLUMNS, Sample, Wish, along, drawable, is_number, sampled
+from fsbridge.layouts.files.looks.previews.picture import Preview, markers, real_numbers, spell_region
+from fsbridge.layouts.files.looks.previews.sampling import (
+    MOST_COLUMNS,
+    Sample,
+    Wish,
+    along,
+    choose_sample,
+    drawable,
+    is_number,
+)
 from fsbridge.meaning.units import symbol
 
 POINTS = 2000
@@ -240,7 +248,7 @@ def curves(view: View, drawn: Callable[[Figure], bytes]) -> Preview:
     long = along(view) or 0
     kept = {i: min(view.shape[i], MOST_COLUMNS) for i in range(len(view.shape)) if i != long}
     shown = {long: Wish(None)} if view.shape else {}
-    sample = sampled(view.metadata, view.selection, shown, {}, kept)
+    sample = choose_sample(view.metadata, view.selection, shown, {}, kept)
     how = _DrawnTable(view, long, sample, drawn)
     order = (long, *kept) if view.shape else ()
     return Preview(sample.selection, order, sample.middle, partial(_draw, how))
@@ -263,7 +271,7 @@ def _draw(how: _DrawnTable, elements: NDArray[Any]) -> bytes:
     note = None
     if how.sample.middle:
         note = f"elements {first:,} to {first + len(elements) - 1:,} of {view.shape[how.along]:,}"
-    texts = {"Elements": spelled(how.sample.selection)}
+    texts = {"Elements": spell_region(how.sample.selection)}
     ends = _units(how, elements)
     if ends is not None:
         times = real_numbers(elements, markers(view), view.packing)

@@ -26,7 +26,7 @@ from fsbridge.layouts.files.looks.previews.curves import (
     height_of,
     shapes,
 )
-from fsbridge.layouts.files.looks.previews.png import lettered, png
+from fsbridge.layouts.files.looks.previews.png import draw_letters, png
 from fsbridge.layouts.files.looks.previews.sampling import PIXELS
 
 _WIDTH, _HEIGHT = 720, 1400
@@ -117,7 +117,7 @@ def _span(first: float, last: float) -> slice:
 
 
 def _write(paper: NDArray[np.uint8], letters: Letters) -> None:
-    pixels = lettered(letters.text)
+    pixels = draw_letters(letters.text)
     left = round(letters.x) - {"start": 0, "middle": pixels.shape[1] // 2, "end": pixels.shape[1]}[letters.anchor]
     top = round(letters.y) - 7
     pixels = pixels[:, max(0, -left) :]

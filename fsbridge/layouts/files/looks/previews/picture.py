@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.selection import Selection
-from fsbridge.layouts.files.looks.previews.png import HEIGHT, lettered, png
+from fsbridge.layouts.files.looks.previews.png import HEIGHT, draw_letters, png
 from fsbridge.layouts.files.looks.previews.sampling import (
     PIXELS,
     THIN_PIXELS,
@@ -25,10 +25,10 @@ from fsbridge.layouts.files.looks.previews.sampling import (
     Sample,
     Wish,
     aspect,
+    choose_sample,
     drawable,
-    enlarged,
+    enlarge,
     plane,
-    sampled,
     step_of,
 )
 from fsbridge.meaning import Channel
@@ -77,7 +77,7 @@ def limits(numbers: NDArray[np.float64]) -> tuple[float, float] | None:
     return (low, high) if low < high else (low, low + 1.0)
 
 
-def stretched(numbers: NDArray[np.float64], ends: tuple[float, float] | None) -> NDArray[np.uint8]:
+def stretch(numbers: NDArray[np.float64], ends: tuple[float, float] | None) -> NDArray[np.uint8]:
     """Map numbers between both ends to 0 to 255. Numbers beyond an end get that end's value; NaN gets 0."""
     if ends is None:
         return np.zeros(numbers.shape, np.uint8)
@@ -96,7 +96,7 @@ def viridis(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return colors
 
 
-def labelled(values: NDArray[np.generic], colors: Mapping[int, tuple[int, int, int, int]]) -> NDArray[np.uint8]:
+def color_labels(values: NDArray[np.generic], colors: Mapping[int, tuple[int, int, int, int]]) -> NDArray[np.uint8]:
     """Return red, green, blue and alpha of labels: unlike colours for neighbouring numbers, 0 is transparent.
 
     `colors`: of numbers that have a colour of their own.
@@ -116,7 +116,7 @@ def labelled(values: NDArray[np.generic], colors: Mapping[int, tuple[int, int, i
     return out
 
 
-def composed(levels: Sequence[NDArray[np.uint8]], colors: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
+def compose(levels: Sequence[NDArray[np.uint8]], colors: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
     """Return red, green and blue of channels that are added up in their colours."""
     total = np.zeros((*levels[0].shape, 3), np.uint32)
     for level, color in zip(levels, colors, strict=True):
@@ -155,34 +155,34 @@ class Preview:
 
 def picture(view: View) -> Preview:
     """Return the plan of the PNG; Unfit if nothing can be drawn."""
-    how = drawn(view)
+    how = plan_drawing(view)
     return Preview(how.sample.selection, how.order, how.sample.middle, partial(_draw, how))
 
 
-def drawn(view: View) -> Drawn:
+def plan_drawing(view: View) -> Drawn:
     """Return how an array becomes a picture; Unfit if nothing can be drawn."""
     dtype = drawable(view)
     chosen = plane(view)
     steps = step_of(view, chosen.rows), step_of(view, chosen.columns)
     ratio = aspect(view.axes[chosen.rows], view.axes[chosen.columns], steps)
-    height, width = _fitted(view.shape[chosen.rows], view.shape[chosen.columns], ratio)
+    height, width = _fit(view.shape[chosen.rows], view.shape[chosen.columns], ratio)
     colors = view.image.channels if view.image is not None else ()
     count = 1 if chosen.channels is None else view.shape[chosen.channels]
     single = chosen.channels is not None and not chosen.color and count > _MOST_CHANNELS and not colors
     shown = {chosen.rows: Wish(height), chosen.columns: Wish(width)}
     at = {i: n // 2 for i, n in enumerate(view.shape) if i not in shown and (i != chosen.channels or single)}
     kept = {} if chosen.channels is None or single else {chosen.channels: min(count, _MOST_CHANNELS)}
-    sample = sampled(view.metadata, view.selection, shown, at, kept)
+    sample = choose_sample(view.metadata, view.selection, shown, at, kept)
     wanted = [*kept, chosen.rows, chosen.columns]
     remaining = sorted(wanted)
     flips = (chosen.geographic and (steps[0] or -1) > 0, chosen.geographic and (steps[1] or 1) < 0)
-    size = enlarged(_fitted(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio), ratio)
+    size = enlarge(_fit(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio), ratio)
     labels = view.meaning.values.labels or dtype == np.dtype(np.uint64).newbyteorder(dtype.byteorder)
     order = tuple(remaining.index(i) for i in wanted)
     return Drawn(view, chosen, sample, order, size, flips, labels and dtype.kind in "iu")
 
 
-def _fitted(rows: int, columns: int, ratio: float | None) -> tuple[int, int]:
+def _fit(rows: int, columns: int, ratio: float | None) -> tuple[int, int]:
     """Return height and width, at most `PIXELS`, of a picture of elements that are `ratio` times as high as wide.
 
     If that is not known, a side does not become shorter than `THIN_PIXELS`.
@@ -258,9 +258,9 @@ def pixels(how: Drawn, layers: NDArray[Any], ends: Sequence[Ends]) -> NDArray[np
     if how.plane.color:
         return np.ascontiguousarray(np.moveaxis(layers, 0, -1).astype(np.uint8))
     if not how.is_stretched(layers):
-        return labelled(layers[0], dict(how.view.meaning.values.colors))
+        return color_labels(layers[0], dict(how.view.meaning.values.colors))
     numbers = how.numbers(layers)
-    levels = [stretched(number, end) for number, end in zip(numbers, ends, strict=False)]
+    levels = [stretch(number, end) for number, end in zip(numbers, ends, strict=False)]
     missing = np.asarray(np.isnan(numbers).all(axis=0))
     if how.plane.geographic and len(layers) == 1:
         return with_alpha(viridis(levels[0]), missing)
@@ -268,17 +268,17 @@ def pixels(how: Drawn, layers: NDArray[Any], ends: Sequence[Ends]) -> NDArray[np
     if len(levels) == 1 and own[0] is None:
         return with_alpha(levels[0][..., None], missing)
     colors = [own[i] or _COLORS[i] for i in range(len(levels))]
-    return with_alpha(composed(levels, colors), missing)
+    return with_alpha(compose(levels, colors), missing)
 
 
 def _draw(how: Drawn, elements: NDArray[Any]) -> bytes:
     view, layers = how.view, how.layers(elements)
-    texts = {"Title": view.name, "Software": "fsbridge", "Elements": spelled(how.sample.selection)}
+    texts = {"Title": view.name, "Software": "fsbridge", "Elements": spell_region(how.sample.selection)}
     ends = windows([(how, layers)])
-    shown = pixels(how, resized(layers, how.size), ends)
+    shown = pixels(how, resize(layers, how.size), ends)
     if not ends:
         return png(shown, texts if how.plane.color else texts | {"Colors": "labels"})
-    texts["Limits"] = spelled_ends(ends)
+    texts["Limits"] = spell_ends(ends)
     if unit := view.unit:
         texts["Unit"] = unit
     if how.plane.geographic and len(ends) == 1 and ends[0] is not None:
@@ -290,7 +290,7 @@ def _at(channels: Sequence[Channel], number: int) -> Channel:
     return channels[number] if number < len(channels) else Channel()
 
 
-def resized(layers: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+def resize(layers: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
     """Resize layers by taking the nearest element for each pixel."""
     rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for new, old in zip(size, layers.shape[1:], strict=True))
     return layers[:, rows[:, None], columns]
@@ -307,8 +307,8 @@ def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str
         out[:height, left : left + width, 3] = 255
     out[height:] = 255
     out[height + 2 : height + 12, 4:-4, :3] = viridis(np.linspace(0, 255, wide - 8).astype(np.uint8))
-    low, high = (lettered(f"{end:.4g}") for end in ends)
-    middle = lettered((unit or "")[: max(0, (wide - 16 - low.shape[1] - high.shape[1]) // 6)])
+    low, high = (draw_letters(f"{end:.4g}") for end in ends)
+    middle = draw_letters((unit or "")[: max(0, (wide - 16 - low.shape[1] - high.shape[1]) // 6)])
     for letters, at in ((low, 4), (high, wide - 3 - high.shape[1]), (middle, (wide - middle.shape[1]) // 2)):
         out[height + 14 : height + 14 + HEIGHT, at : at + letters.shape[1], :3][letters] = 0
     return out
@@ -319,12 +319,12 @@ def markers(view: View) -> list[float]:
     return [value for value in view.meaning.values.missing if is_finite(value)]
 
 
-def spelled_ends(ends: Sequence[Ends]) -> str:
+def spell_ends(ends: Sequence[Ends]) -> str:
     """Return the ends of all channels as text."""
     return "; ".join("none" if end is None else f"{end[0]:.9g} {end[1]:.9g}" for end in ends)
 
 
-def spelled(selection: Selection) -> str:
+def spell_region(selection: Selection) -> str:
     """Return a region in numpy's index syntax."""
     parts = []
     for pick in selection.picks:

@@ -66,7 +66,7 @@ _GLYPHS = bytes.fromhex(
 _BEYOND = {"°": 95, "µ": 96, "μ": 96}
 
 
-def lettered(text: str) -> NDArray[np.bool_]:
+def draw_letters(text: str) -> NDArray[np.bool_]:
     """Return the pixels of one line: 8 rows, 6 columns for each letter. Letters without a glyph become `?`."""
     parts = (char if char in _BEYOND else unicodedata.normalize("NFKC", char) for char in text)
     places = [_BEYOND.get(char, ord(char) - _FIRST if " " <= char <= "~" else ord("?") - _FIRST) for char in "".join(parts)]

@@ -28,7 +28,7 @@ MOST_COLUMNS = 16
 """Most columns of a table that is drawn as curves. A wider one is drawn as a picture."""
 
 _TABLE_ROWS = 8
-"""Rows per column from which on a 2-D array without dimension names counts as a table."""
+"""Least rows for each column of a 2-D array without dimension names that counts as a table."""
 
 _FEW_COLUMNS = 4
 """Most columns of a 2-D array that is a table, and no picture, whatever its dimensions are called: bounds of cells, say."""
@@ -139,7 +139,7 @@ def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) 
     return ratio if ratio is not None and 1 / 64 <= ratio <= 64 else None
 
 
-def enlarged(size: tuple[int, int], ratio: float | None) -> tuple[int, int]:
+def enlarge(size: tuple[int, int], ratio: float | None) -> tuple[int, int]:
     """Return the pixels of a picture whose elements are made larger by whole numbers, so that all of them look alike.
 
     `ratio`: of the height of an element to its width; if it is None, a thin picture is made less thin.
@@ -185,7 +185,7 @@ class Wish(NamedTuple):
     most: int | None
 
 
-def sampled(
+def choose_sample(
     metadata: ArrayMetadata,
     region: Selection,
     shown: Mapping[int, Wish],

@@ -30,7 +30,7 @@ from fsbridge.layouts.files.arrays.extents import Unfit, View
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.looks.previews import CHUNKS, DECODED_BYTES, sampling
 from fsbridge.layouts.files.looks.previews.picture import picture
-from fsbridge.layouts.files.looks.previews.sampling import Wish, sampled
+from fsbridge.layouts.files.looks.previews.sampling import Wish, choose_sample
 from fsbridge.meaning import Axis, Meaning
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.reading import read_array
@@ -428,7 +428,7 @@ def test_p6_p9_a_preview_of_very_many_small_chunks_is_made_of_few_of_them() -> N
 def test_channels_are_left_out_where_a_chunk_of_each_would_be_too_much() -> None:
     grid = ChunkGrid((5, 8000, 8000), (1, 5000, 5000))
     metadata = ArrayMetadata(grid, DataType("u", 1, "little", "u", np.dtype("u1")))
-    found = sampled(metadata, whole(grid.shape), {1: Wish(512), 2: Wish(512)}, {}, {0: 5})
+    found = choose_sample(metadata, whole(grid.shape), {1: Wish(512), 2: Wish(512)}, {}, {0: 5})
     assert found.selection.picks[0].length == 2
     assert found.selection.shape[1:] > (500, 500)
 
@@ -446,7 +446,7 @@ def test_p6_no_preview_decodes_more_than_its_limit(dims: list[tuple[int, int]], 
     shown = {len(shape) - 1: Wish(data.draw(most)), len(shape) - 2: Wish(data.draw(most))}
     at = {i: n // 2 for i, n in enumerate(shape[:-2])}
     try:
-        found = sampled(metadata, whole(shape), shown, at)
+        found = choose_sample(metadata, whole(shape), shown, at)
     except Unfit:
         assert math.prod(chunks) * itemsize > DECODED_BYTES
         return

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from preview_trees import array, content, group, image, tree_of
 
 from fsbridge.layouts.files.looks.previews.curves import envelope, number_text, ticks
-from fsbridge.layouts.files.looks.previews.png import lettered
+from fsbridge.layouts.files.looks.previews.png import draw_letters
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -161,7 +161,7 @@ def test_p8_curves_of_denormal_numbers_are_drawn(tmp_path: Path, values: list[fl
 
 
 def test_letters_that_there_are_no_pixels_for_are_question_marks() -> None:
-    assert lettered("A").shape == (8, 6)
-    assert (lettered("漢") == lettered("?")).all()
-    assert lettered("").shape == (8, 0)
-    assert lettered("°").any()
+    assert draw_letters("A").shape == (8, 6)
+    assert (draw_letters("漢") == draw_letters("?")).all()
+    assert draw_letters("").shape == (8, 0)
+    assert draw_letters("°").any()
