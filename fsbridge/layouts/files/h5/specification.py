@@ -163,7 +163,7 @@ def in_netcdf(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
 
 @lru_cache(1024)
 def _has_attribute(name: str) -> bool:
-    """True if netCDF can have an attribute of that name. If not, the log says why: only once, however many arrays have it."""
+    """True if netCDF can have an attribute of that name. If not, the log says why: once, for any number of arrays."""
     reason = netcdf_names.refusal(name)
     if reason is not None:
         log.warning("the attribute %.80r is left out of netCDF files: %s", name, reason)
