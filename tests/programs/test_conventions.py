@@ -127,7 +127,7 @@ def labelled(path: Path) -> None:
     xarray.Dataset(variables).to_zarr(path, zarr_format=3, encoding=encoding, consolidated=False)
 
 
-def opened(path: Path) -> xarray.Dataset:
+def open_dataset(path: Path) -> xarray.Dataset:
     return xarray.open_dataset(path, engine="zarr", consolidated=False)
 
 
@@ -139,7 +139,7 @@ def test_p12_missing_elements_of_zarr_v3_are_missing_in_the_layout_zarr2(tmp_pat
     assert not (tmp_path / "a.zarr/height/c/1/1").exists()
     assert (mounted / "height/1.1").read_bytes() == bytes(12)
     assert "1.1" in os.listdir(mounted / "height"), "else a copy would lack zeros"
-    with opened(tmp_path / "a.zarr") as source, opened(mounted) as shown:
+    with open_dataset(tmp_path / "a.zarr") as source, open_dataset(mounted) as shown:
         for name in source.variables:
             np.testing.assert_array_equal(shown[name].values, source[name].values)
         assert np.isnan(shown["kelvin"].values).sum() == 3
@@ -190,6 +190,6 @@ def test_p12_text_false_and_zero_without_dimensions_are_not_missing(tmp_path: Pa
     empty = zarr.open_group(tmp_path / "a.zarr", mode="a")
     empty.create_array("empty", shape=(4,), chunks=(2,), dtype="string", dimension_names=["x"])[:1] = "z"
     mounted = mount(tmp_path / "a.zarr", "--layout", "zarr2").path
-    with opened(tmp_path / "a.zarr") as source, opened(mounted) as shown:
+    with open_dataset(tmp_path / "a.zarr") as source, open_dataset(mounted) as shown:
         for name in source.variables:
             assert shown[name].values.tolist() == source[name].values.tolist(), name

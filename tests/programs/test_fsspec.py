@@ -290,7 +290,7 @@ def left():
     children = [number for task in tasks for number in (task / "children").read_text().split()]
     return [[thread.name for thread in threading.enumerate()], children, len(os.listdir("/proc/self/fd"))]
 
-def opened(place):
+def open_place(place):
     fs = fsspec.filesystem("fsbridge", source=place, layout="files")
     assert fs.cat_file("a/b.npy")
     return fs
@@ -298,10 +298,10 @@ def opened(place):
 fsspec.get_filesystem_class("fsbridge")
 print(json.dumps(left()))
 first, *others = sys.argv[1:]
-kept = opened(first)
+kept = open_place(first)
 pid = starting.starter(filters.make_program(())).pid
 for place in others:
-    opened(place).close()
+    open_place(place).close()
     assert starting.starter(filters.make_program(())).pid == pid, "the one that is open needs it"
     assert kept.cat_file("a/b.npy", 0, 1)
 kept.close()
@@ -310,7 +310,7 @@ for thread in threading.enumerate():
     if thread is not threading.main_thread():
         thread.join(10)
 print(json.dumps(left()))
-opened(first).close()
+open_place(first).close()
 """
 
 

@@ -32,7 +32,7 @@ class Prepared(FsbridgeFileSystem):
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
         self.pipe(path, b"")
 
-    def pipe(self, path: str, value: bytes) -> None:  # type: ignore[override]
+    def pipe(self, path: str, value: bytes) -> None:
         *folders, name = path.split("/")
         self._folder(folders).members[name.encode()] = FakeFile(value)
 

@@ -74,7 +74,7 @@ def _fresh() -> Iterator[None]:
     starting.close_all()
 
 
-def opened(place: Place, **options: Any) -> Any:
+def open_place(place: Place, **options: Any) -> Any:
     return fsspec.filesystem("fsbridge", source=place.source, layout="files", **place.options, **options)
 
 
@@ -82,7 +82,7 @@ class Arrays:
     """A dataset as PyTorch's DataLoader takes it: its items are whole arrays, again and again."""
 
     def __init__(self, place: Place) -> None:
-        self.fs = opened(place)
+        self.fs = open_place(place)
         self.paths = sorted(place.arrays)
 
     def __getitem__(self, number: int) -> tuple[str, Any]:
@@ -115,7 +115,7 @@ def test_p12_threads_may_read_while_a_process_is_forked(places: dict[str, Place]
     place = places[name]
     dataset = Arrays(place)
     dataset.check(place)
-    dataset.fs = opened(place, cache_size=1 << 16, skip_instance_cache=True)  # so that all is decoded again and again
+    dataset.fs = open_place(place, cache_size=1 << 16, skip_instance_cache=True)  # so that all is decoded again and again
     dataset.check(place)
     over, read, wrong = threading.Event(), itertools.count(), list[BaseException]()
 

@@ -22,7 +22,7 @@ NOTES = {"_Netcdf4Dimid": 1, "_Netcdf4Coordinates": [0, 1], "_nc3_strict": 1, "_
 HIDDEN = re.compile(rb"_Netcdf4\w+|_NCProperties|_nc3_strict|REFERENCE_LIST|DIMENSION_LIST")
 
 
-def shown(source: Path, layout: str) -> dict[bytes, list[bytes]]:
+def find_notes(source: Path, layout: str) -> dict[bytes, list[bytes]]:
     """Hidden names in the documents of a layout, by path; files that are HDF5 themselves have some inside."""
     tree = open_tree(Config(source=str(source), mountpoint="/nowhere", layout=layout))
     try:
@@ -34,7 +34,7 @@ def shown(source: Path, layout: str) -> dict[bytes, list[bytes]]:
         tree.close()
 
 
-def listed(source: Path) -> list[bytes]:
+def find_notes_in_lists(source: Path) -> list[bytes]:
     found = []
     for options in (["-a"], ["--json"]):
         command = [sys.executable, "-m", "fsbridge", "info", *options, str(source)]
@@ -52,8 +52,8 @@ def test_notes_of_a_netcdf_file_are_in_no_layout(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "s.nc") as raw:
         names = {*raw.attrs, *(name for member in raw.values() for name in member.attrs)}
         assert names >= {*NOTES, "REFERENCE_LIST", "DIMENSION_LIST"}, "netCDF-C has noted them"
-    assert [shown(tmp_path / "s.nc", layout) for layout in ("files", "zarr2", "zarr3", "n5")] == [{}] * 4
-    assert listed(tmp_path / "s.nc") == []
+    assert [find_notes(tmp_path / "s.nc", layout) for layout in ("files", "zarr2", "zarr3", "n5")] == [{}] * 4
+    assert find_notes_in_lists(tmp_path / "s.nc") == []
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -61,5 +61,5 @@ def test_notes_that_a_copy_in_zarr_took_along_are_not_shown_to_people(tmp_path: 
     root = zarr.create_group(tmp_path / "s.zarr", zarr_format=version, attributes=NOTES)
     root.create_array("t", data=np.ones((3, 4), "f4"), attributes=NOTES)
     root.create_group("g", attributes=NOTES)
-    assert shown(tmp_path / "s.zarr", "files") == {}
-    assert listed(tmp_path / "s.zarr") == []
+    assert find_notes(tmp_path / "s.zarr", "files") == {}
+    assert find_notes_in_lists(tmp_path / "s.zarr") == []

@@ -58,7 +58,7 @@ def test_attributes_that_are_not_ome_zarr_0_4_are_unchanged(attributes: dict[str
     assert in_zarr3(attributes, ()) == attributes
 
 
-def shown(store: Path, path: str) -> Any:
+def read_names(store: Path, path: str) -> Any:
     done = fsbridge("cat", f"{store}//{path}/zarr.json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout).get("dimension_names")
@@ -84,12 +84,12 @@ def test_levels_have_the_names_of_dimensions_that_0_5_demands(tmp_path: Path) ->
         "below/named": ["a", "b"],
         "cube": None,
     }.items():
-        assert shown(tmp_path / "s.zarr", f"image/{path}") == names, path
+        assert read_names(tmp_path / "s.zarr", f"image/{path}") == names, path
     for kept in ({**scales[0], "version": "0.3"}, {**scales[0], "axes": ["y", "x"]}, {**scales[0], "axes": [{}, {}]}):
         image.attrs["multiscales"] = [kept]
-        assert shown(tmp_path / "s.zarr", "image/0") is None
+        assert read_names(tmp_path / "s.zarr", "image/0") is None
     image.attrs.put({"multiscales": scales, "ome": "mine"})
-    assert shown(tmp_path / "s.zarr", "image/0") is None, "nothing is translated"
+    assert read_names(tmp_path / "s.zarr", "image/0") is None, "nothing is translated"
 
 
 def test_p9_names_of_dimensions_follow_the_image(tmp_path: Path, mount: MountFunction) -> None:

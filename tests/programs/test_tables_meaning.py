@@ -27,7 +27,7 @@ from fsbridge.errors import FsbridgeError
 KINDS = ["netcdf", "zarr2", "zarr3"]
 
 
-def written(data: xarray.Dataset, kind: str, place: Path) -> tuple[Path, xarray.Dataset]:
+def write(data: xarray.Dataset, kind: str, place: Path) -> tuple[Path, xarray.Dataset]:
     """Write a dataset; return the store, and what xarray reads from it."""
     path = place / f"s.{'nc' if kind == 'netcdf' else 'zarr'}"
     if kind == "netcdf":
@@ -62,7 +62,7 @@ def test_p12_times_are_the_dates_that_xarray_reads(case: str, kind: str, spelled
     )
     if spelled is not None:
         data["time"].encoding = {"units": spelled, "dtype": "f8", "calendar": "proleptic_gregorian"}
-    path, read = written(data, kind, tmp_path)
+    path, read = write(data, kind, tmp_path)
     index = read.indexes["time"].astype("M8[us]").rename("time")
     tables = {name: frame(path, f"{name}.csv", parse_dates=["time"]) for name in ("tas", "rain", "time", "s")}
     for name, table in tables.items():
@@ -82,7 +82,7 @@ def test_p12_times_are_the_dates_that_xarray_reads(case: str, kind: str, spelled
 def test_dates_of_other_calendars_are_numbers_with_their_unit(calendar: str, kind: str, tmp_path: Path) -> None:
     times = xarray.date_range("2000-02-27", periods=4, calendar=calendar, use_cftime=True)
     data = xarray.Dataset({"tas": ("time", np.arange(4.0)), "rain": ("time", np.arange(4))}, coords={"time": times})
-    path, _ = written(data, kind, tmp_path)
+    path, _ = write(data, kind, tmp_path)
     options: dict[str, Any] = {} if kind == "netcdf" else {"engine": "zarr", "consolidated": False}
     raw = xarray.open_dataset(path, decode_times=False, **options)
     name = f"time ({raw['time'].attrs['units']}, {calendar})"
@@ -110,7 +110,7 @@ def test_p12_bounds_of_times_are_dates_as_the_times_are(
         },
         coords={"time": (*times, {**units, word: "time_bnds"})},
     )
-    path, _ = written(data, kind, tmp_path)
+    path, _ = write(data, kind, tmp_path)
     options: Any = {} if kind == "netcdf" else {"engine": "zarr", "consolidated": False}
     raw = xarray.open_dataset(path, decode_times=False, **options)
     raw["time"].attrs["bounds"] = raw["time"].attrs.get(word)  # xarray knows the bounds of climatology by no word
@@ -129,7 +129,7 @@ def test_p12_bounds_of_times_are_dates_as_the_times_are(
 def test_p12_missing_dates_are_empty(kind: str, tmp_path: Path) -> None:
     moments = np.array(["2000-01-01T12", "NaT", "2000-01-03T18"], "M8[ns]")
     data = xarray.Dataset({"when": ("x", moments), "n": ("x", np.arange(3))})
-    path, read = written(data, kind, tmp_path)
+    path, read = write(data, kind, tmp_path)
     found = pd.to_datetime(frame(path, "s.csv")["when"])
     assert found.to_numpy().astype("M8[s]").tolist() == read["when"].to_numpy().astype("M8[s]").tolist()
 
@@ -141,7 +141,7 @@ def test_p12_booleans_are_logical_and_labels_are_texts(kind: str, tmp_path: Path
         {"ok": ("name", np.array([True, False, True])), "grid": (("name", "band"), np.arange(6).reshape(3, 2))},
         coords={"name": ["a", "b,c", "é"], "band": ["red", "blue"]},
     )
-    path, read = written(data, kind, tmp_path)
+    path, read = write(data, kind, tmp_path)
     table, grid = frame(path, "ok.csv"), frame(path, "grid.csv")
     assert table["ok"].dtype == np.bool_
     assert table["ok"].tolist() == read["ok"].to_numpy().astype(bool).tolist()
@@ -478,6 +478,6 @@ def test_pages_say_the_first_and_the_last_date(tmp_path: Path) -> None:
     ):
         data = xarray.Dataset({"a": ("time", np.arange(len(times)))}, coords={"time": times})
         (tmp_path / str(number)).mkdir()
-        path, _ = written(data, "zarr2", tmp_path / str(number))
+        path, _ = write(data, "zarr2", tmp_path / str(number))
         with files_of(path) as root:
             assert f">{wanted}<" in content(root, "index.html").decode()

@@ -284,12 +284,12 @@ def test_the_policy_forbids_all_but_pictures_and_the_page_s_own_style(store: Pat
 
 
 def test_pages_are_listed_unless_files_are_chosen_without_them(store: Path) -> None:
-    def listed(**options: Any) -> set[bytes]:
+    def list_names(**options: Any) -> set[bytes]:
         return {entry.name for batch in tree_of(store, **options).root.entries() for entry in batch}
 
-    assert b"index.html" in listed()
-    assert listed(files=("npy",)) == {b"a.json", b"a.npy", b"g", b"g.json", b"store.json"}
-    assert listed(files=("preview", "html")) == {
+    assert b"index.html" in list_names()
+    assert list_names(files=("npy",)) == {b"a.json", b"a.npy", b"g", b"g.json", b"store.json"}
+    assert list_names(files=("preview", "html")) == {
         *(b"a.json", b"a.preview.png", b"g", b"g.json", b"index.html", b"store.json")
     }
     assert content(tree_of(store, files=("npy",)).root, "index.html").startswith(b"<!DOCTYPE html>")
