@@ -16,9 +16,6 @@ from fsbridge.meaning import GroupMeaning, Path
 
 A = TypeVar("A")
 
-_ENOUGH = 64
-"""Most levels of an image. This is more than enough, because each level halves the one before."""
-
 
 def open_levels(meaning: GroupMeaning, open_array: Callable[[Path], A]) -> list[list[A]]:
     """Open the levels of each image of a group, the first level first; empty if the group is no pyramid.
@@ -48,6 +45,6 @@ def level_names(meaning: GroupMeaning, names: Callable[[], Iterable[str]] = tupl
         return [path[0] for path in meaning.images[0] if len(path) == 1]
     if meaning.numbered:
         numbered = [name for name in names() if re.fullmatch(r"s(0|[1-9][0-9]{0,2})", name)]
-        levels = sorted(numbered, key=lambda name: int(name[1:]))[:_ENOUGH]
+        levels = sorted(numbered, key=lambda name: int(name[1:]))[:64]  # enough, as each level halves
         return levels if levels == [f"s{number}" for number in range(len(levels))] and len(levels) > 1 else []
     return []

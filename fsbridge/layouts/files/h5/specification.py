@@ -27,9 +27,6 @@ from fsbridge.tree import escape
 
 log = logging.getLogger(__name__)
 
-BATCH_OBJECTS = 200
-"""Most objects of a batch."""
-
 
 class Specification:
     """The writer's input: objects in the order of their making, each `{"kind", "path", ...}`, the root first."""
@@ -43,7 +40,7 @@ class Specification:
 
     def add(self, kind: str, path: str, **described: JSON) -> int:
         """Add an object and return its number."""
-        if len(self._objects) >= BATCH_OBJECTS:
+        if len(self._objects) >= 200:  # few requests, and the writer is busy while others are described
             self._send(self.rest())
         self._objects.append({"kind": kind, "path": path, **described})
         self.count += 1

@@ -30,9 +30,6 @@ MAX_OBJECTS = 100_000
 
 _NONE: Mapping[str, JSON] = {}
 
-_WEIGHT_BYTES = 512
-"""Bytes kept for an array or a group."""
-
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -92,7 +89,7 @@ class Walked:
     def weight(self) -> int:
         """Bytes of memory, roughly."""
         pieces = sum(len(content) for _, content in self.twin.pieces)
-        return pieces + (len(self.twin.parts) + len(self.watched)) * _WEIGHT_BYTES
+        return pieces + (len(self.twin.parts) + len(self.watched)) * 512  # bytes of an array or a group
 
 
 class Walk:

@@ -56,12 +56,6 @@ _POLICY = (
 _LONGEST_TEXT, _LONGEST_PRE, _LONGEST_VALUE = 300, 65536, 120
 """Most characters that are shown of a name, of the attributes, and of a value."""
 
-_UNBROKEN = 24
-"""Most characters of a shape or a size that are kept on one line."""
-
-_OPEN_LINES = 12
-"""Most lines of attributes that are shown unfolded."""
-
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
@@ -177,7 +171,7 @@ def _attributes(attributes: Mapping[str, JSON]) -> Iterator[str]:
         return
     text = _json(attributes)
     cut = "" if len(text) <= _LONGEST_PRE else f"<p>Their first {_LONGEST_PRE:,} characters:</p>"
-    opened = " open" if text.count("\n") < _OPEN_LINES else ""
+    opened = " open" if text.count("\n") < 12 else ""  # a few lines are shown unfolded
     summary = f"<summary>Attributes ({len(attributes):,})</summary>"
     yield f"<details{opened}>{summary}{cut}<pre>{_lines(text[:_LONGEST_PRE])}</pre></details>\n"
 
@@ -224,7 +218,7 @@ def row_html(row: MemberRow) -> str:
         "Size": _bytes(view.selection.size * dtype.itemsize) if dtype.itemsize else "varying",
     }
     for name, text in facts.items():
-        kept = " number" if name in ("Shape", "Size") and len(text) < _UNBROKEN else ""
+        kept = " number" if name in ("Shape", "Size") and len(text) < 24 else ""  # short ones stay on one line
         cells += f'<td class="fact{kept}" data-is="{name}">{escape_text(text)}</td>'
         if name == "Shape":
             lines = [f'<span class="axis">{escape_text(line)}</span>' for line in axes_lines(view)]

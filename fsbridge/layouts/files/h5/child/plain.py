@@ -24,8 +24,6 @@ ATTRIBUTE_BYTES = 60000
 
 In netCDF files, headers have the second version, as netCDF-C writes them: longer attributes lie outside of these.
 """
-_POINTER_BYTES = 16
-"""Bytes that a text of variable length takes in an attribute."""
 _COMPLEX = {8: b"_PFNC_FLOAT_COMPLEX_TYPE", 16: b"_PFNC_DOUBLE_COMPLEX_TYPE"}
 """Names that the types of complex numbers have in netCDF files, by their bytes: nc-complex, netCDF4-python, h5netcdf."""
 _MEMBERS = frozenset(("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1"))
@@ -86,7 +84,7 @@ def attribute(value: Any, netcdf: bool = False) -> Any:
         while all(isinstance(item, list) for item in flat) and flat:
             flat, rank = [item for sub in flat for item in sub], rank + 1
         kinds = {type(item) for item in flat} if rank <= (1 if netcdf else MAX_RANK) else set()
-        few = netcdf or len(flat) * _POINTER_BYTES <= ATTRIBUTE_BYTES
+        few = netcdf or len(flat) * 16 <= ATTRIBUTE_BYTES  # each text of variable length is a pointer of 16 bytes
         try:
             if kinds == {str} and not any("\0" in item for item in flat) and few:
                 return np.array([encodable(item) for item in flat], h5py.string_dtype()).reshape(np.shape(value))

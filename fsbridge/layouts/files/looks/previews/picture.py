@@ -34,9 +34,6 @@ from fsbridge.layouts.files.looks.previews.sampling import (
 from fsbridge.meaning import Channel
 from fsbridge.meaning.attributes import is_finite
 
-LOWEST, HIGHEST = 1.0, 99.0
-"""Percentiles of the elements that are black and white: a few outliers leave the rest visible."""
-
 _VIRIDIS = np.frombuffer(
     bytes.fromhex(
         "440154" "48186a" "472d7b" "424086" "3b528b" "33638d" "2c728e" "26828e" "21918c"
@@ -66,12 +63,13 @@ def real_numbers(
 def limits(numbers: NDArray[np.float64]) -> tuple[float, float] | None:
     """Return the values to be shown darkest and brightest; None if no element is finite.
 
-    They are percentiles, or the extremes if most elements are equal. If all are equal, they are 1 apart.
+    They are the percentiles 1 and 99, because a few outliers should leave the rest visible, or the extremes if most elements
+    are equal. If all are equal, they are 1 apart.
     """
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:
         return None
-    low, high = map(float, np.percentile(finite, (LOWEST, HIGHEST)))
+    low, high = map(float, np.percentile(finite, (1.0, 99.0)))
     if low == high:
         low, high = float(finite.min()), float(finite.max())
     return (low, high) if low < high else (low, low + 1.0)
