@@ -23,6 +23,7 @@ from fake_model import FakeGroup, fake_array, tree
 from landmarks import LANDMARKS, PLACES, SPACING, ImarisFile, Source, ngff, straight, turned
 from tree_walker import content
 
+from fsbridge.model import Node
 from fsbridge.tree import Directory
 
 DOCS = Path(__file__).parents[2] / "docs" / "meaning.md"
@@ -482,7 +483,7 @@ def test_p12_gdal_reads_maps_of_all_its_types(dtype: str, bands: bool, tmp_path:
     values = (np.arange(60).reshape(3, 4, 5) - (0 if "u" in dtype else 30)).astype(dtype)
     shown, names = (values, ("lev", "y", "x")) if bands else (values[0], ("y", "x"))
     attributes = {"proj:code": "EPSG:32633", "spatial:transform": [*SIX]}
-    members = {"a": fake_array(shown, shown.shape, attributes=attributes, dimension_names=names)}
+    members: dict[str, Node] = {"a": fake_array(shown, shown.shape, attributes=attributes, dimension_names=names)}
     (tmp_path / "a.tif").write_bytes(content(tree(FakeGroup(members), layout="files").lookup(b"a.tif")))
     with rasterio.open(tmp_path / "a.tif") as file:
         np.testing.assert_array_equal(file.read(), shown if bands else shown[None])

@@ -18,6 +18,7 @@ from hangar_data import unpack
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError
+from fsbridge.metadata import JSON
 from fsbridge.unmounted import VirtualTree
 
 
@@ -104,7 +105,10 @@ def test_p12_excerpts_of_a_netcdf_file_have_its_dimensions(tmp_path: Path, mount
 def test_levels_of_an_image_have_dimensions_and_coordinates(tmp_path: Path, mount: MountFunction) -> None:
     group = zarr.open_group(tmp_path / "cells.zarr", mode="w", zarr_format=3)
     scales = [{"type": "scale", "scale": [2.0, 0.5]}], [{"type": "scale", "scale": [2.0, 1.0]}]
-    axes = [{"name": "z", "type": "space", "unit": "micrometer"}, {"name": "x", "type": "space", "unit": "micrometer"}]
+    axes: list[JSON] = [
+        {"name": "z", "type": "space", "unit": "micrometer"},
+        {"name": "x", "type": "space", "unit": "micrometer"},
+    ]
     datasets = [{"path": str(i), "coordinateTransformations": scale} for i, scale in enumerate(scales)]
     group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
     for level, extent in enumerate((8, 4)):

@@ -16,9 +16,10 @@ import zarr
 from tree_walker import walk
 
 from fsbridge.config import Config
+from fsbridge.metadata import JSON
 from fsbridge.mount.lifecycle import open_tree
 
-NOTES = {"_Netcdf4Dimid": 1, "_Netcdf4Coordinates": [0, 1], "_nc3_strict": 1, "_NCProperties": "version=2"}
+NOTES: dict[str, JSON] = {"_Netcdf4Dimid": 1, "_Netcdf4Coordinates": [0, 1], "_nc3_strict": 1, "_NCProperties": "version=2"}
 HIDDEN = re.compile(rb"_Netcdf4\w+|_NCProperties|_nc3_strict|REFERENCE_LIST|DIMENSION_LIST")
 
 

@@ -40,7 +40,11 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
 def odd_table(path: Path, kind: str, convention: str, names: Sequence[str], members: dict[str, Any], rows: int = 3) -> Path:
     """Write a table `t` with the columns `names`, and "n" after them."""
     store = path / ("s.h5" if kind == "hdf5" else "s.zarr")
-    root: Any = h5py.File(store, "w") if kind == "hdf5" else zarr.open_group(store, mode="w", zarr_format=int(kind[-1]))
+    root: Any = (
+        h5py.File(store, "w")
+        if kind == "hdf5"
+        else zarr.open_group(store, mode="w", zarr_format=2 if kind == "zarr2" else 3)
+    )
     group, words = root.create_group("t"), "colnames" if convention == "nwb" else "column-order"
     said = {"neurodata_type": "DynamicTable"} if convention == "nwb" else {"encoding-type": "dataframe", "_index": "id"}
     listed: Any = [*names, "n"]

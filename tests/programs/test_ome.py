@@ -13,6 +13,7 @@ from in_process import fsbridge
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from fsbridge.meaning.conventions.ome_versions import in_zarr2, in_zarr3
+from fsbridge.metadata import JSON
 
 SCALES = {"axes": [{"name": "x", "type": "space"}], "datasets": [{"path": "0"}]}
 NEW = {
@@ -67,7 +68,7 @@ def read_names(store: Path, path: str) -> Any:
 def test_levels_have_the_names_of_dimensions_that_0_5_demands(tmp_path: Path) -> None:
     axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
     paths = ["0", "below/1"]
-    scales = [{"version": "0.4", "axes": axes, "datasets": [{"path": path} for path in paths]}]
+    scales: list[dict[str, Any]] = [{"version": "0.4", "axes": axes, "datasets": [{"path": path} for path in paths]}]
     root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
     image = root.create_group("image", attributes={"multiscales": scales})
     image.create_group("below")
@@ -97,7 +98,7 @@ def test_p9_names_of_dimensions_follow_the_image(tmp_path: Path, mount: MountFun
     image.create_array("0", shape=(4, 6), chunks=(2, 2), dtype="u1")
     point = mount(tmp_path / "s.zarr").path
     for names in (None, ("y", "x"), ("a", "b"), None):
-        axes = [{"name": name, "type": "space"} for name in names or ()]
+        axes: list[JSON] = [{"name": name, "type": "space"} for name in names or ()]
         image.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": [{"path": "0"}]}]
         array = zarr.open_group(point, mode="r")["0"]
         assert isinstance(array.metadata, ArrayV3Metadata)

@@ -16,6 +16,8 @@ import xarray
 import zarr
 from conftest import MountFunction
 
+from fsbridge.metadata import JSON
+
 RGB = np.random.default_rng(1).integers(0, 255, (20, 30, 3)).astype("u1")
 
 
@@ -62,12 +64,12 @@ def test_names_colours_and_windows_of_channels(tmp_path: Path, mount: MountFunct
     group = zarr.open_group(tmp_path / "cells.zarr", mode="w", zarr_format=3)
     axes = [{"name": name, "type": kind} for name, kind in (("c", "channel"), ("y", "space"), ("x", "space"))]
     windows = [{"start": 10, "end": 2000, "min": 0, "max": 65535}, {"start": 0, "end": 500, "min": 0, "max": 65535}]
-    channels = [
+    channels: list[JSON] = [
         {"label": label, "color": color, "window": window}
         for label, color, window in zip(("DAPI", "GFP"), ("0000FF", "00FF00"), windows, strict=True)
     ]
     datasets = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1, 1, 1]}]}]
-    scales = [{"name": "my cells", "axes": axes, "datasets": datasets}]
+    scales: list[JSON] = [{"name": "my cells", "axes": axes, "datasets": datasets}]
     group.attrs["ome"] = {"version": "0.5", "multiscales": scales, "omero": {"channels": channels}}
     group.create_array("0", shape=(2, 4, 5), chunks=(2, 4, 5), dtype="<u2")[...] = 7
     mounted = mount(tmp_path / "cells.zarr", "--layout", "files", "--files", "tif,ome.tif").path
@@ -196,7 +198,7 @@ def test_channels_of_a_microscope_are_no_colours(
     count = 3 if labels is None else len(labels)
     group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
     datasets = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1.0] * 5}]}]
-    axes = [{"name": name} for name in "tczyx"]
+    axes: list[JSON] = [{"name": name} for name in "tczyx"]
     group.attrs["multiscales"] = [{"version": "0.4", "name": "a", "axes": axes, "datasets": datasets}]
     if labels is not None:
         channels = [{"label": label, "color": color} for label, color in zip(labels, colors, strict=True)]
