@@ -59,6 +59,47 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteLimits:
+    """How long the server of a remote store is waited for, and how many of its answers are kept. No option sets these."""
+
+    first_seconds: float = 4.0
+    """Seconds from the first request to the first answer: more than a request takes, and few enough that the command fails
+    within five seconds."""
+    root_seconds: float = 2.0
+    """Seconds for the listing of the root when a store is opened: a flat array of a million chunks has a thousand pages."""
+    level_seconds: float = 30.0
+    """Most seconds for the listing of one level, longer than any request takes: an endless listing would fill all memory."""
+    page_keys: int = 1000
+    """Keys of a page of a LIST."""
+    part_pages: int = 6
+    """Least expected pages of a part of a listing, so that a listing of ten pages is not divided."""
+    odd_page_seconds: float = 9.0
+    """Most seconds for a page of a LIST that obstore cannot make."""
+    odd_page_bytes: int = 16 * MIB
+    """Most bytes of such a page. A thousand keys of S3 take at most 4 MiB, spelled as they are in URLs."""
+    walk_seconds: float = 10.0
+    """Seconds within which listings of a few neighbouring directories count as a walk through all of them."""
+    fetched_seconds: float = 10.0
+    """Seconds for which prefetched bytes wait for a reader: a slow program may still be reading those before them."""
+    members: int = 400_000
+    """Members of all remembered listings together, about 100 bytes each. The least recently used are dropped first."""
+    objects: int = 16384
+    """Objects with a remembered last answer, and as many directories that are known to exist: about 5 MB."""
+    trees: int = 4096
+    """Directories remembered as listed with all that lies beneath."""
+    bodies: int = 64
+    """Objects with bytes that are kept for their next reader."""
+    idle_seconds: float = 10.0
+    """Seconds for which an unused connection stays open, and at most twice that, because obstore looks only that often."""
+    credentials_seconds: float = 360.0
+    """Seconds for which obstore may use a profile's credentials. It asks again five minutes before the end: once a minute,
+    while in use."""
+
+
+REMOTE_LIMITS = RemoteLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Remote:
     """How remote stores are reached. Secrets come from the environment and are stored nowhere."""
 
@@ -79,6 +120,7 @@ class Remote:
     """Bytes of it at most; a twentieth of the disk stays free besides."""
     listing_ttl: float = 60.0
     """Seconds for which a listing is remembered: one costs as much as a dozen reads."""
+    limits: RemoteLimits = REMOTE_LIMITS
 
 
 def parse_place(text: str) -> tuple[str, str]:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from fake_s3 import BUCKET, FakeS3
 
-from fsbridge.config import Config, Remote
-from fsbridge.store.remote import client, listings
+from fsbridge.config import Config, Remote, RemoteLimits
 from fsbridge.unmounted import VirtualTree
 
 GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
@@ -42,11 +41,9 @@ ZARRAY = {
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeS3]:
+def server() -> Iterator[FakeS3]:
     server = FakeS3()
     server.page = 100
-    for module in (client, listings):
-        monkeypatch.setattr(module, "PAGE_KEYS", server.page)
     yield server
     server.stop()
 
@@ -60,7 +57,8 @@ def walk(tree: VirtualTree, path: str = "", depth: int = 9) -> int:
 
 def counted(server: FakeS3, name: str, depth: int = 9, **config: Any) -> tuple[int, Counter[str]]:
     """Return how many members a store has, and the requests that a walk through them took besides those of mounting."""
-    remote = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    limits = RemoteLimits(page_keys=server.page)
+    remote = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, limits=limits)
     config.setdefault("metadata_ttl", 60.0)
     with server.counted() as opening:
         tree = VirtualTree(Config(f"s3://{BUCKET}/{name}", "", remote=remote, **config))
@@ -90,11 +88,9 @@ def test_a_walk_through_arrays_costs_a_request_for_each_document_and_ten_more(se
 
 @pytest.mark.parametrize(("read_ahead", "most"), [(True, 5), (False, 251)])
 def test_find_over_250_arrays_lists_them_together_unless_read_ahead_is_off(
-    server: FakeS3, monkeypatch: pytest.MonkeyPatch, read_ahead: bool, most: int
+    server: FakeS3, read_ahead: bool, most: int
 ) -> None:
     server.page = 1000
-    for module in (client, listings):
-        monkeypatch.setattr(module, "PAGE_KEYS", server.page)
     put_arrays(server, 250)
     assert counted(server, "z", read_ahead=read_ahead)[1]["LIST"] in range(most - 2, most + 1)
 

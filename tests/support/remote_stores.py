@@ -19,7 +19,7 @@ A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 def opened(server: FakeS3, ttl: float = 1.0, **remote: Any) -> ObjectStore:
     """The store `z` in the bucket."""
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, **remote)
-    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(ttl, 60.0))
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(ttl, 60.0, options.limits))
 
 
 def web(server: FakeS3, ttl: float = 1.0) -> ObjectStore:

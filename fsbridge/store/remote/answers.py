@@ -21,22 +21,14 @@ from typing import NamedTuple
 
 from fsbridge import asking
 from fsbridge.asking import context, used
-from fsbridge.config import Config
+from fsbridge.config import REMOTE_LIMITS, Config, RemoteLimits
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, compact
 from fsbridge.store.remote.client import Object, Response, bare, is_weak, unquoted
 from fsbridge.threads import starting
 
-MAX_MEMBERS = 400_000
-"""Members of all listings together, about 100 bytes each. The least recently used listings are dropped first."""
-KNOWN_OBJECTS = 16384
-"""Number of objects with a remembered last answer, and of directories known to exist: about 5 MB."""
-KNOWN_TREES = 4096
-"""Number of directories remembered as listed with all that lies beneath."""
-KEPT_BODIES = 64
-"""Number of objects with bytes that are kept for their next reader."""
 KEPT_SECONDS = 3.0
-"""Seconds for which such bytes are kept.
+"""Seconds for which an object's bytes are kept for their next reader.
 
 Their reader may be slow on a busy machine, and without them they would be sent twice.
 """
@@ -180,22 +172,23 @@ class Answers:
     server, so their answers may be as old as attributes.
     """
 
-    def __init__(self, ttl: float, listing_ttl: float) -> None:
+    def __init__(self, ttl: float, listing_ttl: float, limits: RemoteLimits = REMOTE_LIMITS) -> None:
         self._ttl = ttl
         self._listing_ttl = max(ttl, listing_ttl)
         self.clock = ServerClock()
-        self._objects: LRU[Key, KnownObject] = LRU(KNOWN_OBJECTS)
-        self._seen: LRU[Key, float] = LRU(KNOWN_OBJECTS)  # when the last object was seen in a directory
-        self._levels: LRU[Key, ListedLevel] = LRU(MAX_MEMBERS)
-        self._trees: LRU[Key, float] = LRU(KNOWN_TREES)  # when all that lies beneath a directory was asked for
+        self._objects: LRU[Key, KnownObject] = LRU(limits.objects)
+        self._seen: LRU[Key, float] = LRU(limits.objects)  # when the last object was seen in a directory
+        self._levels: LRU[Key, ListedLevel] = LRU(limits.members)
+        self._trees: LRU[Key, float] = LRU(limits.trees)  # when all that lies beneath a directory was asked for
         self._lock = threading.Lock()  # for the bodies
         self._bodies: OrderedDict[Key, _Body] = OrderedDict()
+        self._most_bodies = limits.bodies
         self._sweeping = False
 
     @classmethod
     def of(cls, config: Config) -> Answers:
         """Return a memory for one store of a mount."""
-        return cls(math.inf if config.immutable else config.metadata_ttl, config.remote.listing_ttl)
+        return cls(math.inf if config.immutable else config.metadata_ttl, config.remote.listing_ttl, config.remote.limits)
 
     def since(self, settled: bool = True) -> float:
         """Return the moment after which an answer about an object must be given.
@@ -268,7 +261,7 @@ class Answers:
         with self._lock:
             self._bodies[key] = _Body(known, start, data)
             self._bodies.move_to_end(key)
-            if len(self._bodies) > KEPT_BODIES:
+            if len(self._bodies) > self._most_bodies:
                 self._bodies.popitem(last=False)
             if not self._sweeping:
                 self._sweeping = True

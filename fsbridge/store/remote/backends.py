@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
     from obstore.store import S3Credential
 
-LINGER_SECONDS = 10
-"""Seconds that an unused connection stays open, and at most twice that, because obstore looks only that often."""
-
 
 def backend(
     location: Location, remote: Remote, patience: dict[str, float], connections: int, is_bucket: bool = False
@@ -44,7 +41,7 @@ def backend(
     client: Any = {
         "timeout": timedelta(seconds=patience["timeout"]),
         "connect_timeout": timedelta(seconds=2),
-        "pool_idle_timeout": timedelta(seconds=LINGER_SECONDS),
+        "pool_idle_timeout": timedelta(seconds=remote.limits.idle_seconds),
         "pool_max_idle_per_host": str(connections),
         "user_agent": f"fsbridge/{__version__}",
         **({"allow_http": True} if plain else {}),
@@ -155,7 +152,7 @@ def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
     name = remote.profile or ("" if remote.anonymous else implied())
     configured = region_in_profile(name)
     if name:
-        shared["credential_provider"] = profile = Profile(name)
+        shared["credential_provider"] = profile = Profile(name, remote.limits.credentials_seconds)
         configured = profile.region
     if any(os.environ.get(variable) for variable in ("AWS_REGION", "AWS_DEFAULT_REGION")) and not remote.profile:
         configured = ""  # obstore takes the region from there
@@ -164,9 +161,6 @@ def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
     made: Backend = library().store.S3Store(location.root, **shared)
     return made
 
-
-GOOD_FOR = timedelta(minutes=6)
-"""Validity of credentials as told to obstore. It asks again five minutes before the end: once a minute, while in use."""
 
 _FROM_THE_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
@@ -213,8 +207,10 @@ def _settings(profile: str) -> dict[str, str]:
 class Profile:
     """obstore's provider of the credentials of the profile `name`. Raises SetupError if it has none now."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, seconds: float) -> None:
+        """`seconds`: for which obstore may use credentials before it asks again."""
         self._name = name
+        self._validity = timedelta(seconds=seconds)
         self.region = region_in_profile(name)
         self._provider: Boto3CredentialProvider | None = None
         self._plain = self._written()
@@ -238,14 +234,14 @@ class Profile:
             "access_key_id": settings[_KEYS[0]],
             "secret_access_key": settings[_KEYS[1]],
             "token": settings.get("aws_session_token") or None,
-            "expires_at": datetime.now(UTC) + GOOD_FOR,
+            "expires_at": datetime.now(UTC) + self._validity,
         }
 
     def _by_boto3(self) -> Boto3CredentialProvider:
         import boto3
         from obstore.auth.boto3 import Boto3CredentialProvider
 
-        return Boto3CredentialProvider(boto3.Session(profile_name=self._name), ttl=GOOD_FOR)
+        return Boto3CredentialProvider(boto3.Session(profile_name=self._name), ttl=self._validity)
 
     def __call__(self) -> Any:
         """Return the present credentials."""

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fsbridge import asking
-from fsbridge.config import Remote
+from fsbridge.config import REMOTE_LIMITS, Remote
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unlistable, Unreachable
 from fsbridge.store.remote.backends import backend, bucket_url
 from fsbridge.store.remote.faults import Panic, Refused, TakenForAbsent, Withheld, broke_off, translate
@@ -30,19 +30,15 @@ from fsbridge.threads.parallel import Answer, apart
 if TYPE_CHECKING:
     from obstore import GetResult
 
-FIRST_SECONDS = 4.0
-"""Seconds from the first request to the first answer: more than a request takes, and few enough that the command fails
-within five seconds.
-"""
-
 R = TypeVar("R")
 
 
 class FirstAnswer:
-    """Limits the time until the server of `place` has answered once. Thread-safe."""
+    """Limits the time until the server of `place` has answered once to so many `seconds`. Thread-safe."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, seconds: float = REMOTE_LIMITS.first_seconds) -> None:
         self._place = place
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._deadline: Deadline | None = None
         self._heard = False
@@ -56,7 +52,7 @@ class FirstAnswer:
 
     def _within(self, ask: Callable[[], R]) -> R:
         with self._lock:
-            self._deadline = self._deadline or Deadline(FIRST_SECONDS)
+            self._deadline = self._deadline or Deadline(self._seconds)
         answer = Answer(partial(self._hear, ask), "fsbridge-first")
         in_time = answer.wait(self._deadline.left)
         if not in_time and not self._heard:  # otherwise the server is slow, but present
@@ -71,17 +67,11 @@ class FirstAnswer:
 
     def _silence(self) -> str:
         what = "the URL, whether the server speaks https" if self._place.startswith("https:") else "the server's URL"
-        return f"no answer from the server within {FIRST_SECONDS:g} seconds; check {what}, and the network"
+        return f"no answer from the server within {self._seconds:g} seconds; check {what}, and the network"
 
 
 LIST_ATTEMPTS = 3
 """Most attempts at a LIST with a body that breaks off, because obstore does not repeat it."""
-
-PAGE_KEYS = 1000
-"""Keys of a page of a LIST."""
-
-LEVEL_SECONDS = 30.0
-"""Most seconds for the listing of one level, longer than any request takes: an endless listing would fill all memory."""
 
 EMPTY_SECONDS = 5.0
 """Seconds for which empty listings are believed after the server has reported a made-up name as absent."""
@@ -143,6 +133,7 @@ class Client:
     def __init__(self, location: Location, remote: Remote) -> None:
         self.location = location
         self.absent_403 = remote.absent_403
+        self.limits = remote.limits
         self.endpoint = endpoint_of(location, remote.endpoint)
         remote = replace(remote, endpoint=self.endpoint)
         self.ordered = location.kind in ("s3", "gs")
@@ -151,7 +142,7 @@ class Client:
         self._data = backend(location, remote, _DATA, REQUESTS_IN_FLIGHT)
         self._odd = OddKeys(location, remote, lambda: bucket_url(location, remote, self._metadata))
         self._slots = threading.BoundedSemaphore(REQUESTS_IN_FLIGHT)
-        self._first = FirstAnswer(location.text)
+        self._first = FirstAnswer(location.text, remote.limits.first_seconds)
         self._goes_on = not self.ordered  # whether a listing was seen to have a second page
         self._lacks: Deadline | None = None  # until when empty listings are believed
 
@@ -224,7 +215,7 @@ class Client:
         try:
             result = self._list(prefix, lambda: self._level(prefix))
         except OddKey:
-            pages = list(self._odd.pages(prefix, None, True, LEVEL_SECONDS))
+            pages = list(self._odd.pages(prefix, None, True, self.limits.level_seconds))
             return [name for page, _ in pages for name in page], [
                 _object(meta["path"], meta) for _, page in pages for meta in page
             ]
@@ -233,11 +224,11 @@ class Client:
         count = len(prefixes) + len(objects)
         if not count:
             self._believe_nothing(prefix)
-        elif count == PAGE_KEYS and not self._goes_on:
+        elif count == self.limits.page_keys and not self._goes_on:
             last = max([f"{name}/\U0010ffff" for name in prefixes] + [item.key for item in objects])
             if next(self.beneath(prefix, last), ()):
-                raise Unreachable(f"{self.place(prefix)}: the server lists no more than {PAGE_KEYS} members")
-        self._goes_on |= count > PAGE_KEYS
+                raise Unreachable(f"{self.place(prefix)}: the server lists no more than {self.limits.page_keys} members")
+        self._goes_on |= count > self.limits.page_keys
         return prefixes, objects
 
     def _level(self, prefix: str) -> Any:
@@ -245,7 +236,9 @@ class Client:
         import asyncio  # 13 ms, which no other part takes
 
         async def list_level() -> Any:
-            return await asyncio.wait_for(self._metadata.list_with_delimiter_async(prefix or None), LEVEL_SECONDS)
+            return await asyncio.wait_for(
+                self._metadata.list_with_delimiter_async(prefix or None), self.limits.level_seconds
+            )
 
         try:
             return apart(lambda: asyncio.run(list_level()))  # this thread may run a loop already: a notebook's does
@@ -260,7 +253,7 @@ class Client:
         while True:
             count = 0
             try:
-                pages = iter(self._metadata.list(prefix or None, offset=last, chunk_size=PAGE_KEYS))
+                pages = iter(self._metadata.list(prefix or None, offset=last, chunk_size=self.limits.page_keys))
                 while (page := self._first.of(lambda pages=pages: _called(lambda: next(pages, None)))) is not None:  # type: ignore[misc]
                     items = [_object(str(meta["path"]), meta) for meta in page]
                     if items and items[0].key in begun:
@@ -280,7 +273,9 @@ class Client:
                         yield [_object(meta["path"], meta) for meta in objects]
                     return
             else:
-                if count != PAGE_KEYS or self._goes_on:  # a full first page and none after it: the server may lack paging
+                if (
+                    count != self.limits.page_keys or self._goes_on
+                ):  # a full first page and none after it: the server may lack paging
                     break
         if last is None:
             self._believe_nothing(prefix)

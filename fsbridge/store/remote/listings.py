@@ -19,11 +19,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from fsbridge import asking
+from fsbridge.config import REMOTE_LIMITS
 from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable, Unreachable
 from fsbridge.lru import LRU
 from fsbridge.store import Key
-from fsbridge.store.remote.answers import MAX_MEMBERS, Answers, ListedLevel
-from fsbridge.store.remote.client import PAGE_KEYS, Client, Object
+from fsbridge.store.remote.answers import Answers, ListedLevel
+from fsbridge.store.remote.client import Client, Object
 from fsbridge.threads import starting
 
 PARTS = 8
@@ -32,8 +33,6 @@ WAITING_PAGES = 16
 """Pages that wait for a slow reader of the listing. Then the parts wait."""
 LOOK_SECONDS = 0.1
 """Seconds after which a part that waits for the reader checks whether the listing is still being read."""
-PART_PAGES = 6
-"""Least expected pages of a part, so that a listing of ten pages is not divided."""
 
 Pages = Iterator[Sequence[Object]]
 
@@ -47,12 +46,14 @@ def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float =
     pages = client.beneath(prefix)
     first = next(pages, ())
     names = sorted(f"{prefix}/{cut}" if prefix else cut for cut in cuts)
-    passed = bisect_right(names, first[-1].key) if len(first) >= PAGE_KEYS and _ascending(first) else len(names)
+    passed = (
+        bisect_right(names, first[-1].key) if len(first) >= client.limits.page_keys and _ascending(first) else len(names)
+    )
     expected = len(names) / max(1, passed)
     if expected * len(first) > most:
         raise TooLarge(f"{client.place(prefix)}: about {expected * len(first):.0f} keys")
     yield first
-    count = int(min(PARTS, expected / PART_PAGES, len(names) - passed)) if client.ordered else 1
+    count = int(min(PARTS, expected / client.limits.part_pages, len(names) - passed)) if client.ordered else 1
     if count > 1:
         starts = [names[passed + (len(names) - passed) * part // count] for part in range(1, count)]
         pages = _together(client, prefix, pages, starts)
@@ -118,13 +119,17 @@ def _ascending(page: Sequence[Object]) -> bool:
 class Arriving:
     """A directory's members during a recursive listing; only names once there are too many objects."""
 
-    __slots__ = ("_asked", "_mtimes", "_objects", "_prefixes", "_strip", "many")
+    __slots__ = ("_asked", "_most", "_mtimes", "_objects", "_prefixes", "_strip", "many")
 
-    def __init__(self, strip: int, asked: float) -> None:
-        """`strip`: number of characters of the keys before the name. `asked`: when they were asked for."""
+    def __init__(self, strip: int, asked: float, most: int) -> None:
+        """`strip`: number of characters of the keys before the name. `asked`: when they were asked for.
+
+        `most`: number of objects that are remembered.
+        """
         self.many = False
         """True if there are more objects than are remembered."""
         self._asked = asked
+        self._most = most
         self._strip = strip
         self._objects: list[Object] = []
         self._prefixes: set[str] = set()
@@ -143,7 +148,7 @@ class Arriving:
                 if not self.many:
                     self._objects.append(item)
                     self._mtimes[name] = item.mtime_ns
-        if len(self._objects) > MAX_MEMBERS:
+        if len(self._objects) > self._most:
             self.many = True
             self._objects.clear()
             self._mtimes.clear()
@@ -159,7 +164,7 @@ class Arriving:
 
 
 def split(
-    root: Key, pages: Iterator[Iterable[Object]], asked: float, most: int = MAX_MEMBERS
+    root: Key, pages: Iterator[Iterable[Object]], asked: float, most: int = REMOTE_LIMITS.members
 ) -> dict[Key, ListedLevel] | None:
     """Return the listings of `root` and of every directory below it from a recursive listing.
 
@@ -192,8 +197,8 @@ def split(
     return {key: ListedLevel(prefixes[key], objects[key], len(key) + 1 if key else 0, asked) for key in objects}
 
 
-WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
-"""Listings beneath so many members of a directory, within so many seconds, count as a walk through all members."""
+WALKED_DIRECTORIES = 3
+"""Listings beneath so many members of a directory, within a few seconds, count as a walk through all members."""
 LISTED_DIRECTORIES = 2
 """Looks at objects beneath so many members count as a walk if the directory was listed before."""
 WALK_PAGES, WALK_PART = 8, 2
@@ -214,6 +219,7 @@ class Listings:
         self.mtime_ns = 0
         """The mtime of all directories, because they have none of their own."""
         self._client = client
+        self._limits = client.limits
         self._answers = answers
         self._read_ahead = read_ahead
         self._lock = threading.Lock()
@@ -295,7 +301,7 @@ class Listings:
             yield [*level.names, *level.prefixes]
             return
         asking.before_waiting()
-        arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0, time.monotonic())
+        arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0, time.monotonic(), self._limits.members)
         self._large.discard(key)
         try:
             for page in beneath(self._client, key, cuts):
@@ -331,7 +337,7 @@ class Listings:
     def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Send one recursive LIST instead of one for each directory, unless there are too many objects."""
         if self.listable:
-            self._ask_beneath(key, cuts, 2 * MAX_MEMBERS, self._answers.listed_since())
+            self._ask_beneath(key, cuts, 2 * self._limits.members, self._answers.listed_since())
 
     def _walk(self, key: Key, since: float, objects: bool = False) -> bool:
         """Note that `key` is being listed, or (`objects`) that something in it is looked at.
@@ -350,7 +356,7 @@ class Listings:
             level = self.known(above)
             if level is None:
                 continue
-            most = min(2 * MAX_MEMBERS, PAGE_KEYS * max(pages, len(level.prefixes) // part))
+            most = min(2 * self._limits.members, self._limits.page_keys * max(pages, len(level.prefixes) // part))
             if self._too_many(above, most) or (objects and self._is_slow(above)):
                 continue
             now = time.monotonic()
@@ -360,7 +366,7 @@ class Listings:
                 if len(seen) > WALKED_DIRECTORIES:
                     del seen[min(seen, key=seen.__getitem__)]
                 looks = LISTED_DIRECTORIES if objects and self._shown.get(above) is not None else WALKED_DIRECTORIES
-                begun = len(seen) >= looks and now - sorted(seen.values())[-looks] < WALK_SECONDS
+                begun = len(seen) >= looks and now - sorted(seen.values())[-looks] < self._limits.walk_seconds
                 while len(self._walks) > WALKED_DIRECTORIES * 1000:
                     self._walks.popitem(last=False)
             if begun:
@@ -387,7 +393,7 @@ class Listings:
                 return False
             begun = time.monotonic()
             try:
-                levels = split(key, beneath(self._client, key, cuts, most), begun, min(most, MAX_MEMBERS))
+                levels = split(key, beneath(self._client, key, cuts, most), begun, min(most, self._limits.members))
             except TooLarge:
                 levels = None
             if levels is None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, urlencode
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
-from fsbridge.config import MIB, Remote
+from fsbridge.config import Remote
 from fsbridge.errors import CorruptData, FsbridgeError, TimedOut, Unreachable
 from fsbridge.store.remote.backends import certificates, signed
 from fsbridge.store.remote.faults import Refused
@@ -27,11 +27,8 @@ from fsbridge.threads.deadlines import Deadline
 
 log = logging.getLogger(__name__)
 
-PAGE_SECONDS, SILENT_SECONDS = 9.0, 3.5
-"""Most seconds for a page of a LIST, and for silence of the server meanwhile."""
-
-PAGE_BYTES = 16 * MIB
-"""Most bytes of a page. A thousand keys of S3 take at most 4 MiB, spelled as they are in URLs."""
+SILENT_SECONDS = 3.5
+"""Most seconds for silence of the server in the middle of a page."""
 
 ATTEMPTS = 2
 """Most attempts at a page if the connection breaks off or the server fails."""
@@ -129,11 +126,11 @@ class OddKeys:
     def _answer(self, url: str) -> bytes:
         if self._opener is None:
             self._opener = _opener(certificates(self._location))
-        deadline, text = Deadline(PAGE_SECONDS), bytearray()
+        deadline, text = Deadline(self._remote.limits.odd_page_seconds), bytearray()
         with self._opener.open(url, timeout=SILENT_SECONDS) as answer:
             while piece := answer.read1(65536):
                 text += piece
-                if len(text) > PAGE_BYTES:
+                if len(text) > self._remote.limits.odd_page_bytes:
                     raise Unreachable(f"{self._location.text}: a page of the server's listing has no end")
                 if deadline.passed:
                     raise TimeoutError

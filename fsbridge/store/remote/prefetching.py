@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from fsbridge import asking
-from fsbridge.config import MIB
+from fsbridge.config import MIB, REMOTE_LIMITS
 from fsbridge.store import ROOT, Key, Range, Stat
 from fsbridge.store.remote.client import Object
 from fsbridge.threads import starting
@@ -89,8 +89,6 @@ FETCHED_BYTES = 64 * MIB
 """Most bytes under way or waiting for their reader. At a latency of 30 ms that is enough for 2 GB/s."""
 AHEAD_IN_FLIGHT = 32
 """Most requests at a time: at a latency of 30 ms they bring more whole chunks than two processors decode."""
-FETCHED_SECONDS = 10.0
-"""Seconds that fetched bytes wait for a reader: a slow program may still be reading those before them."""
 EXPECTED = 2 * MIB
 """Assumed size of an object in bytes until an answer gives it."""
 WAITING_PARTS = 256
@@ -100,7 +98,7 @@ Fetched = tuple[Object, int, memoryview, Stat]
 """An object, a position in it, its bytes from there on, and its stat at the time of the request."""
 
 
-class _Part:
+class FetchedPart:
     """Bytes from `start` to `stop` (None: the object's end) of an object. `left`: the number not taken yet.
 
     `expected`: their approximate number; `reserved`: the number counted in `Prefetched.nbytes`.
@@ -124,14 +122,23 @@ class _Part:
 
 
 class Prefetched:
-    """The prefetched ranges of one store. `get` makes a request; if it fails, `take` returns None for that range."""
+    """The prefetched ranges of one store. `get` makes a request; if it fails, `take` returns None for that range.
 
-    def __init__(self, get: Callable[[Key, int, int | None], Fetched], budget: int = FETCHED_BYTES) -> None:
+    Bytes that nobody takes are dropped after so many `seconds`.
+    """
+
+    def __init__(
+        self,
+        get: Callable[[Key, int, int | None], Fetched],
+        budget: int = FETCHED_BYTES,
+        seconds: float = REMOTE_LIMITS.fetched_seconds,
+    ) -> None:
         self._get = get
         self._budget = budget
+        self._seconds = seconds
         self._lock = threading.Lock()
-        self._parts: dict[Key, list[_Part]] = {}
-        self._waiting: OrderedDict[_Part, Key] = OrderedDict()  # not asked for yet
+        self._parts: dict[Key, list[FetchedPart]] = {}
+        self._waiting: OrderedDict[FetchedPart, Key] = OrderedDict()  # not asked for yet
         self._threads = Workers("fetch", AHEAD_IN_FLIGHT, _unreported)
         self._asked = 0  # requests under way: never more than there are threads, which would leave out the oldest ones
         self._sweeping = False
@@ -153,7 +160,7 @@ class Prefetched:
                 if not parts:
                     del self._parts[key]
                 return False
-            part = _Part(start, None if length is None else start + length, nbytes)
+            part = FetchedPart(start, None if length is None else start + length, nbytes)
             parts.append(part)
             self._waiting[part] = key
             if not self._sweeping:
@@ -217,7 +224,7 @@ class Prefetched:
         for key, part in old:
             self._over(key, part)  # a reader may have begun to wait for it at this moment
 
-    def _fetch(self, key: Key, part: _Part) -> None:
+    def _fetch(self, key: Key, part: FetchedPart) -> None:
         try:
             length = None if part.stop is None else part.stop - part.start
             part.fetched = fetched = self._get(key, part.start, length)
@@ -232,12 +239,12 @@ class Prefetched:
             part.arrived.set()
         self._ask()  # there is room for others if this was less than expected
 
-    def _over(self, key: Key, part: _Part) -> None:
+    def _over(self, key: Key, part: FetchedPart) -> None:
         """Drop a part, and wake the readers that wait for it."""
         self._drop(key, part)
         part.arrived.set()
 
-    def _drop(self, key: Key, part: _Part) -> None:
+    def _drop(self, key: Key, part: FetchedPart) -> None:
         with self._lock:
             parts = self._parts.get(key, [])
             if part in parts:
@@ -249,11 +256,11 @@ class Prefetched:
         self._ask()
 
     def _sweep_later(self) -> None:
-        starting.later(FETCHED_SECONDS / 4, self._sweep, "fsbridge-sweep")
+        starting.later(self._seconds / 4, self._sweep, "fsbridge-sweep")
 
     def _sweep(self) -> None:
         """Drop what was not read in time."""
-        self._forget(FETCHED_SECONDS)
+        self._forget(self._seconds)
         with self._lock:
             self._sweeping = bool(self._parts)
         if self._sweeping:

@@ -13,15 +13,12 @@ import urllib.parse
 from fsbridge import asking
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError
 from fsbridge.store import ROOT
-from fsbridge.store.remote.client import PAGE_KEYS, Client
+from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.faults import REGION, Refused, Unusable, WrongRegion, in_region
 from fsbridge.store.remote.listings import Listings
 from fsbridge.threads.parallel import Answer
 
 log = logging.getLogger(__name__)
-
-LISTING_SECONDS = 2.0
-"""Seconds that a mount waits for the listing of the root: a flat array of a million chunks has a thousand pages."""
 
 REGION_SECONDS = 2.0
 """Seconds for finding the bucket's region, if it is not the one that was asked."""
@@ -58,9 +55,9 @@ def _anything(client: Client, listings: Listings) -> bool:
             return len(listings.level(ROOT))
 
     count = Answer(members, "fsbridge-root")
-    if count.wait(LISTING_SECONDS):
+    if count.wait(client.limits.root_seconds):
         return count.get() > 0
-    return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or count.get() > 0
+    return len(next(client.beneath(ROOT), ())) == client.limits.page_keys or count.get() > 0
 
 
 def _region(client: Client) -> str | None:

@@ -62,7 +62,7 @@ class ObjectStore(Store):
         self._listings = Listings(client, answers, read_ahead)
         self._objects = RemoteObjects(client, answers, self._listings, blocks)
         self._blocks = blocks
-        self._prefetched = Prefetched(self._fetched)
+        self._prefetched = Prefetched(self._fetched, seconds=client.limits.fetched_seconds)
         self._reading: set[Key] = set()  # objects that are being read
         self._prefetched_stats = PrefetchedStats(self._look)
 

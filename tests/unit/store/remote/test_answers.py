@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import pytest
 from fake_s3 import BUCKET, CHUNK, FakeS3
 from waiting import Clock
 
 from fsbridge.asking import as_of
-from fsbridge.config import Remote
+from fsbridge.config import Remote, RemoteLimits
 from fsbridge.store import ROOT, WHOLE, Key, Stat
 from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.client import Client, Object, Response
@@ -89,7 +90,7 @@ def test_p9_a_reply_made_of_a_remembered_answer_is_as_old_as_that(server: FakeS3
     store.read(key, 1 << 20)
     answered = time.monotonic()
     clock.passes(0.9)
-    asks = (
+    asks: tuple[Callable[[], object], ...] = (
         lambda: store.stat(key),
         lambda: store.stat(key, WHOLE),
         lambda: store.read(key, 1 << 20),
@@ -101,7 +102,8 @@ def test_p9_a_reply_made_of_a_remembered_answer_is_as_old_as_that(server: FakeS3
             ask()
         assert before <= answers.oldest <= answered
         assert not requests
-    for prepare in (lambda: store.fetch(key), lambda: store.prefetch_stat(key)):
+    prefetches: tuple[Callable[[], object], ...] = (lambda: store.fetch(key), lambda: store.prefetch_stat(key))
+    for prepare in prefetches:
         with as_of(time.monotonic() - 1.0) as answers:
             prepare()
         assert answers.oldest > answered, "nothing is made of an answer"
@@ -146,10 +148,8 @@ def test_a_response_is_given_to_one_reader() -> None:
     assert [answers.take(KEY, known) for _ in range(2)] == [response, None]
 
 
-def test_p6_the_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KNOWN_OBJECTS", "KEPT_BODIES", "KNOWN_TREES"):
-        monkeypatch.setattr(f"fsbridge.store.remote.answers.{name}", 5)
-    answers = Answers(60.0, 60.0)
+def test_p6_the_memory_has_a_bound() -> None:
+    answers = Answers(60.0, 60.0, RemoteLimits(objects=5, bodies=5, trees=5))
     for number in range(20):
         key = Key(f"{number}/c/0")
         answers.keep(key, answers.put(key, stat()), 0, OBJECT)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from fake_s3 import BUCKET, FakeS3
 
-from fsbridge.config import Remote
+from fsbridge.config import Remote, RemoteLimits
 from fsbridge.errors import SetupError
-from fsbridge.store.remote import backends
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.urls import parse_url
 
@@ -37,13 +35,11 @@ def written(file: Path, name: str) -> None:
     file.write_text(f"[lab]\naws_access_key_id = {name}\naws_secret_access_key = s\naws_session_token = T{name}\n")
 
 
-def test_credentials_that_are_renewed_under_a_mount_are_used(
-    server: FakeS3, credentials: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_that_are_renewed_under_a_mount_are_used(server: FakeS3, credentials: Path) -> None:
     """`aws sts` and single sign-on write credentials each hour; a file that is just being written leaves the old ones."""
-    monkeypatch.setattr(backends, "GOOD_FOR", timedelta())  # each request asks for them
+    limits = RemoteLimits(credentials_seconds=0.0)  # each request asks for them
     written(credentials, "AKIAONE")
-    client = Client(parse_url(f"s3://{BUCKET}/z"), Remote(profile="lab", endpoint=server.endpoint))
+    client = Client(parse_url(f"s3://{BUCKET}/z"), Remote(profile="lab", endpoint=server.endpoint, limits=limits))
 
     def used() -> str:
         client.get("a")

@@ -1,14 +1,20 @@
-"""The first answer of a server: what it raises is raised, and kept no longer than it is needed."""
+"""Requests: the first answer of a server is raised or kept no longer than needed; a panic of obstore is an error of ours."""
 
 from __future__ import annotations
 
 import gc
 import threading
 import weakref
+from collections.abc import Callable
+from types import SimpleNamespace
 
+import pytest
+from fake_s3 import FakeS3
+from remote_stores import A, B, opened
 from waiting import until
 
-from fsbridge.errors import NotFound
+from fsbridge.errors import NotFound, Unreachable
+from fsbridge.store import WHOLE, Key
 from fsbridge.store.remote.client import FirstAnswer
 
 
@@ -35,3 +41,33 @@ def test_later_requests_need_no_thread() -> None:
     first = FirstAnswer("https://example.org")
     assert first.of(threading.get_ident) != threading.get_ident()
     assert first.of(threading.get_ident) == threading.get_ident()
+
+
+def test_p8_a_panic_of_the_library_is_an_error_without_secrets(server: FakeS3) -> None:
+    """Credentials may hold what no header can, or a provider may return such ones later."""
+
+    class PanicException(BaseException):
+        """Rust's, as pyo3 raises it."""
+
+    def panic(*_: object, **__: object) -> None:
+        raise PanicException("SECRET")
+
+    store = opened(server)
+    store.read(A, 1 << 20)
+
+    async def panic_later(*_: object) -> None:
+        panic()
+
+    store.client._data = store.client._metadata = SimpleNamespace(  # type: ignore[assignment]
+        get=panic, list=lambda *_, **__: map(panic, [0]), list_with_delimiter_async=panic_later
+    )
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: store.read(B, 1 << 20),
+        "stat": lambda: store.stat(B, WHOLE),
+        "list": lambda: list(store.list(Key("a"))),
+        "beneath": lambda: list(store.client.beneath("a")),
+    }
+    for call in calls.values():
+        with pytest.raises(Unreachable, match="odd characters") as caught:
+            call()
+        assert "SECRET" not in str(caught.value)

@@ -10,9 +10,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from fake_s3 import BUCKET, FakeS3, Fault, Request
 
-from fsbridge.config import Remote
+from fsbridge.config import REMOTE_LIMITS, Remote, RemoteLimits
 from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
-from fsbridge.store.remote import odd_keys
 from fsbridge.store.remote.backends import bucket_url
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.urls import parse_url
@@ -36,9 +35,14 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Credentials:
     return found
 
 
-def client(server: FakeS3, url: str = f"s3://{BUCKET}/z", **options: object) -> Client:
-    remote = Remote(**{"anonymous": True, "region": "us-east-1", "endpoint": server.endpoint, **options})  # type: ignore[arg-type]
-    return Client(parse_url(url), remote)
+def client(
+    server: FakeS3,
+    url: str = f"s3://{BUCKET}/z",
+    anonymous: bool = True,
+    region: str = "us-east-1",
+    limits: RemoteLimits = REMOTE_LIMITS,
+) -> Client:
+    return Client(parse_url(url), Remote(anonymous=anonymous, region=region, endpoint=server.endpoint, limits=limits))
 
 
 def own(request: Request) -> bool:
@@ -132,7 +136,7 @@ def test_a_server_that_fails_once_is_asked_again(odd: FakeS3) -> None:
     assert len(client(odd).level("")[1]) == 4
 
 
-def test_p6_p7_listings_without_an_end_are_given_up(odd: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p6_p7_listings_without_an_end_are_given_up(odd: FakeS3) -> None:
     more = "<IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken>"
     again = f"<ListBucketResult>{more}<Contents>{ENTRY}</Contents></ListBucketResult>"
     odd.fault = lambda request: Fault(status=200, body=again.format("t").encode()) if own(request) else None
@@ -141,11 +145,8 @@ def test_p6_p7_listings_without_an_end_are_given_up(odd: FakeS3, monkeypatch: py
     odd.fault = lambda request: Fault(status=200, body=again.format(request.number).encode()) if own(request) else None
     with pytest.raises(TimedOut, match="does not end"):
         list(client(odd)._odd.pages("", None, True, 0.0))
-    monkeypatch.setattr(odd_keys, "PAGE_BYTES", 1000)
     odd.fault = lambda request: Fault(status=200, body=b" " * 2000) if own(request) else None
     with pytest.raises(FsbridgeError, match="a page of the server's listing has no end"):
-        client(odd).level("")
-    monkeypatch.setattr(odd_keys, "PAGE_BYTES", 1 << 20)
-    monkeypatch.setattr(odd_keys, "PAGE_SECONDS", -1.0)
+        client(odd, limits=RemoteLimits(odd_page_bytes=1000)).level("")
     with pytest.raises(TimedOut, match="no answer from the server in time"):
-        client(odd).level("")
+        client(odd, limits=RemoteLimits(odd_page_seconds=-1.0)).level("")

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from functools import partial
 
 import pytest
-from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault
+from fake_s3 import BIG, CHUNK, FakeS3, Fault, Request
+from remote_stores import LARGE, A, B
+from remote_stores import opened as open_store
 from waiting import Clock, until
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait
-from fsbridge.config import Remote
+from fsbridge.config import RemoteLimits
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound
 from fsbridge.store import WHOLE, Key
-from fsbridge.store.remote.answers import Answers
-from fsbridge.store.remote.client import Client, Object
-from fsbridge.store.remote.prefetching import Prefetched, PrefetchedStats
+from fsbridge.store.remote.answers import stat_of
+from fsbridge.store.remote.client import Object
+from fsbridge.store.remote.prefetching import Fetched, FetchedPart, Prefetched, PrefetchedStats
 from fsbridge.store.remote.store import ObjectStore
-from fsbridge.store.remote.urls import parse_url
 from fsbridge.threads.parallel import each
 
-A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
-
-
-@pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Received bytes wait for their reader, however busy the machine is."""
-    monkeypatch.setattr("fsbridge.store.remote.prefetching.FETCHED_SECONDS", 60.0)
-
-
-def opened(server: FakeS3, ttl: float) -> ObjectStore:
-    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(ttl, 60.0))
+UNHURRIED = RemoteLimits(fetched_seconds=60.0)
+"""Received bytes wait for their reader, however busy the machine is."""
 
 
 @pytest.fixture
 def store(server: FakeS3) -> ObjectStore:
-    return opened(server, 60.0)
+    return open_store(server, 60.0, limits=UNHURRIED)
 
 
 def arrived(store: ObjectStore, count: int) -> None:
@@ -91,7 +82,7 @@ def test_many_are_on_their_way_at_once(server: FakeS3, store: ObjectStore) -> No
 def test_p9_bytes_that_were_fetched_before_the_object_was_replaced_are_not_used(
     server: FakeS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, clock = opened(server, 50.0), Clock(monkeypatch)
+    store, clock = open_store(server, 50.0, limits=UNHURRIED), Clock(monkeypatch)
     store.fetch(A)
     arrived(store, 1)
     server.put("z/a/c/0", b"new", 2e9)
@@ -120,15 +111,20 @@ def test_p3_a_fetch_in_vain_is_nobodys_error(server: FakeS3, store: ObjectStore)
     assert store.read(A, 1 << 20)[0] == CHUNK
 
 
-def test_p6_p11_prefetched_bytes_stay_within_their_budget_and_go_if_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.prefetching.FETCHED_SECONDS", 0.2)
+def answer(key: Key, start: int, length: int | None) -> Fetched:
+    """Answer for an object of 100 bytes."""
+    found = Object(key, 100, 0, "e")
+    return found, start, memoryview(bytes(100 if length is None else length)), stat_of(found)
+
+
+def test_p6_p11_prefetched_bytes_stay_within_their_budget_and_go_if_unread() -> None:
     released = threading.Event()
 
-    def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
+    def get(key: Key, start: int, length: int | None) -> Fetched:
         released.wait(10)
-        return Object(key, 100, 0, "e"), start, memoryview(bytes(100 if length is None else length))
+        return answer(key, start, length)
 
-    ahead = Prefetched(get, 250)
+    ahead = Prefetched(get, 250, 0.2)
     assert ahead.begin(A, WHOLE, 100)
     assert ahead.begin(A, (10, 20), 20), "it is a part of what is under way"
     assert ahead.begin(B, (0, 90), 90)
@@ -160,10 +156,10 @@ class HeldBack:
         self.asked: list[Key] = []
         self.released = threading.Event()
 
-    def __call__(self, key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
+    def __call__(self, key: Key, start: int, length: int | None) -> Fetched:
         self.asked.append(key)
         self.released.wait(10)
-        return Object(key, 100, 0, "e"), start, memoryview(bytes(100))
+        return answer(key, start, None)
 
 
 def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_before() -> None:
@@ -176,7 +172,7 @@ def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_b
     get.released.set()
     assert ahead.take(keys[4], 0, None) is None
     for key in (keys[0], keys[1], keys[3], keys[5]):
-        until(lambda key=key: key in get.asked)
+        until(partial(get.asked.__contains__, key))
         assert ahead.take(key, 0, None) is not None
     assert sorted(get.asked) == [keys[number] for number in (0, 1, 3, 5)]
     assert ahead.nbytes == 0
@@ -194,51 +190,49 @@ def test_none_of_many_is_left_out() -> None:
     assert all(ahead.begin(key, WHOLE, 100) for key in keys)
     get.released.set()
     for key in keys:
-        until(lambda key=key: key in get.asked)
+        until(partial(get.asked.__contains__, key))
         assert ahead.take(key, 0, None) is not None
     assert len(get.asked) == len(keys)
     assert ahead.nbytes == ahead._asked == 0
 
 
-def test_p7_a_reader_of_a_request_that_is_just_forgotten_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    released, came = threading.Event(), threading.Event()
+def test_p7_a_reader_of_a_request_that_is_just_forgotten_does_not_wait_for_it() -> None:
+    came = threading.Event()
 
     class Arrived(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             came.set()
             return super().wait(timeout)
 
-    def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
-        released.wait(10)
-        return Object(key, 100, 0, "e"), start, memoryview(bytes(100))
+    class Interrupted(Prefetched):
+        """One in which a reader of what is dropped comes at the last moment, once."""
 
-    ahead, drop, found = Prefetched(get, 150), Prefetched._drop, []
-    visitor = threading.Thread(target=lambda: found.append(ahead.take(B, 0, None)), daemon=True)
+        def _drop(self, key: Key, part: FetchedPart) -> None:
+            if not came.is_set():
+                part.arrived = Arrived()
+                visitor.start()
+                assert came.wait(10)
+            super()._drop(key, part)
 
-    def interrupted(self: Prefetched, key: Key, part: Any) -> None:
-        part.arrived = Arrived()
-        visitor.start()
-        assert came.wait(10)
-        drop(self, key, part)
-
+    get = HeldBack()
+    ahead = Interrupted(get, 150)
+    taken: list[Fetched | None] = []
+    visitor = threading.Thread(target=lambda: taken.append(ahead.take(B, 0, None)), daemon=True)
     assert ahead.begin(A, WHOLE, 100)
     assert ahead.begin(B, WHOLE, 100), "which waits for room"
-    monkeypatch.setattr(Prefetched, "_drop", interrupted)
     ahead.clear()
-    monkeypatch.undo()
-    released.set()
+    get.released.set()
     visitor.join(10)
-    assert found == [None]
+    assert taken == [None]
 
 
 @pytest.fixture
 def forgetful(server: FakeS3) -> ObjectStore:
     """One that believes nothing for long."""
-    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    found = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(0.0, 60.0))
+    store = open_store(server, 0.0, limits=UNHURRIED)
     for key in (A, B):
-        found.read(key, 1 << 20)
-    return found
+        store.read(key, 1 << 20)
+    return store
 
 
 def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, forgetful: ObjectStore) -> None:
@@ -257,11 +251,15 @@ def test_a_look_at_what_is_being_asked_waits_for_that_answer(server: FakeS3, for
         assert known is not None
         forgetful._answers.put(A, known.stat, known.etag, known.asked - 1000)
         server.latency = 0.3
-        server.fault = lambda request, wrong=wrong: Fault(status=403) if wrong else None  # type: ignore[misc]
+        server.fault = refuse if wrong else lambda request: None
         with server.counted() as requests:
-            found = each(lambda number: _size(forgetful), range(8), 8)
+            sizes = each(lambda number: _size(forgetful), range(8), 8)
         assert len(requests) == (8 if wrong else 1)
-        assert found == 8 * [None if wrong else size]
+        assert sizes == 8 * [None if wrong else size]
+
+
+def refuse(request: Request) -> Fault:
+    return Fault(status=403)
 
 
 def _size(forgetful: ObjectStore) -> int | None:
@@ -308,16 +306,14 @@ def test_each_is_asked_once_and_no_look_waits_for_what_is_not_asked() -> None:
     assert sorted(asked) == [A, B]
 
 
-@pytest.mark.parametrize("found", [7, None])
-def test_a_look_during_a_request_gets_its_answer_or_asks_if_there_is_none(
-    monkeypatch: pytest.MonkeyPatch, found: int | None
-) -> None:
-    stats, under_way, waiting, released = PrefetchedStats(print), threading.Event(), threading.Event(), threading.Event()
-    until_asked = stats.wait
+@pytest.mark.parametrize("known", [7, None])
+def test_a_look_during_a_request_gets_its_answer_or_asks_if_there_is_none(known: int | None) -> None:
+    under_way, waiting, released = threading.Event(), threading.Event(), threading.Event()
 
-    def wait(key: Key) -> None:
-        waiting.set()
-        until_asked(key)
+    class Watched(PrefetchedStats):
+        def wait(self, key: Key) -> None:
+            waiting.set()
+            super().wait(key)
 
     def ask() -> int:
         under_way.set()
@@ -327,12 +323,12 @@ def test_a_look_during_a_request_gets_its_answer_or_asks_if_there_is_none(
 
     def tell() -> int | None:
         assert released.is_set()
-        return found
+        return known
 
     def second() -> int:
         assert under_way.wait(10)
         return stats.once(A, lambda: 2, tell)
 
-    monkeypatch.setattr(stats, "wait", wait)
+    stats = Watched(print)
     calls = [lambda: stats.once(A, ask, lambda: None), second]
-    assert each(lambda call: call(), calls, 2) == [1, found or 2]
+    assert each(lambda call: call(), calls, 2) == [1, known or 2]

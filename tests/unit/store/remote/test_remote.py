@@ -32,10 +32,11 @@ from typing import Any
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request, recovered
 from remote_stores import LARGE, A, B, opened, web
+from waiting import Clock
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait
-from fsbridge.config import Config, Remote
+from fsbridge.config import REMOTE_LIMITS, Config, Remote, RemoteLimits
 from fsbridge.errors import (
     AccessDenied,
     CorruptData,
@@ -49,7 +50,7 @@ from fsbridge.formats.detect import detect
 from fsbridge.formats.open import Opening, open_source
 from fsbridge.formats.records import ZARR2
 from fsbridge.store import ROOT, WHOLE, Key
-from fsbridge.store.remote import answers, client, faults
+from fsbridge.store.remote import client, faults
 from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
@@ -136,6 +137,11 @@ def test_p3_p7_a_fault_that_stays_is_an_error_and_never_absence(
         recovered(call)
 
 
+def always(fault: Fault | None) -> Callable[[Request], Fault | None]:
+    """Answer each request like this."""
+    return lambda request: fault
+
+
 def error_of(call: Callable[[], object]) -> FsbridgeError | None:
     try:
         call()
@@ -209,7 +215,7 @@ def test_p9_an_object_that_has_shrunk_since_it_was_looked_at_is_stale(server: Fa
     """The range of the one is beyond the end of the other: the server says 416, or 412 before that."""
     for fault in (None, Fault(ignore_match=True)):
         server.put("z/a/big", BIG, 1e9)
-        server.fault = lambda request, fault=fault: fault  # type: ignore[misc]
+        server.fault = always(fault)
         store = opened(server)
         store.stat(LARGE, (0, 10))
         server.put("z/a/big", b"short", 2e9)
@@ -337,7 +343,7 @@ def test_p9_a_second_is_over_when_the_servers_clock_says_so(server: FakeS3, monk
     store = opened(server, ttl=0.0)
     assert not store.stat(A).settled
     assert store.stat(B).settled  # the clock has shown 30 seconds more than its date
-    monkeypatch.setattr(answers, "TICK_SECONDS", 0.0)
+    Clock(monkeypatch).passes(3.0)
     assert store.stat(A).settled
 
 
@@ -374,16 +380,13 @@ def test_p9_the_block_cache_keeps_nothing_of_such_an_object(
     assert first._blocks is not None
     first._blocks.flush()
     server.put("z/a/c/0", CHUNK[::-1], now, NGINX)
-    monkeypatch.setattr(answers, "COARSE_SECONDS", -1)
+    Clock(monkeypatch).passes(1000.0)  # so long ago that it counts as settled
     second = cached()
     second.stat(A, end)
     assert second.read_range(A, *end)[0] == CHUNK[::-1][-16:]
 
 
-def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_listed(
-    server: FakeS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.probing.LISTING_SECONDS", 0.1)
+def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_listed(server: FakeS3) -> None:
     server.objects.clear()
     document = {
         "chunks": [1],
@@ -397,7 +400,7 @@ def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_liste
     server.put("z/.zarray", json.dumps({**document, "zarr_format": 2}).encode(), 1e9)
     for number in range(20000):
         server.put(f"z/{number}", number.to_bytes(4, "little"), 1e9)
-    store = opened(server)
+    store = opened(server, limits=RemoteLimits(root_seconds=0.1))
     with server.counted() as requests, server.held(lambda request: "continuation-token" in request.query):
         assert store.begin()
     assert len(requests) < 10, "not a page for each thousand chunks"
@@ -413,7 +416,7 @@ def encrypting(tmp_path: Path) -> Iterator[int]:
     """The port of a server with a certificate of its own making, which ends each connection at once."""
     certificate = tmp_path / "certificate.pem"
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    names = [
+    names: list[str | Path] = [
         "-addext",
         "subjectAltName=DNS:localhost",
         "-addext",
@@ -496,26 +499,21 @@ def silent() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/z", "{}/z", "{}/z.h5", "s3://bucket/z.h5"])
-def test_p7_opening_a_store_of_a_silent_server_fails_with_the_reason(
-    silent: str, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert client._METADATA["timeout"] < client.FIRST_SECONDS, "what answers just within a request's time is there"
-    assert client.FIRST_SECONDS < 4.5, "a line within five seconds of the command"
-    monkeypatch.setattr(client, "FIRST_SECONDS", 0.3)
+def test_p7_opening_a_store_of_a_silent_server_fails_with_the_reason(silent: str, url: str) -> None:
+    assert REMOTE_LIMITS.first_seconds < 4.5, "a line within five seconds of the command"
     url = url.format(silent)
-    options = Remote(anonymous=True, region="us-east-1", endpoint=silent)
+    options = Remote(anonymous=True, region="us-east-1", endpoint=silent, limits=RemoteLimits(first_seconds=0.3))
     with pytest.raises(SetupError, match=re.escape(url) + ".*no answer from the server within 0.3 seconds; check"):
         open_source(url, Config(url, "", remote=options))
 
 
-def test_a_server_that_is_slow_is_no_silent_one(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_slow_is_no_silent_one(server: FakeS3) -> None:
     """The first page of a listing is an answer, however long the rest takes."""
-    monkeypatch.setattr("fsbridge.store.remote.probing.LISTING_SECONDS", 0.1)
-    monkeypatch.setattr(client, "FIRST_SECONDS", 1.0)
+    limits = RemoteLimits(root_seconds=0.1, first_seconds=1.0)
     for number in range(2000):
         server.put(f"many/{number}", b"x", 1e9)
     server.fault = lambda request: Fault(stall=2.0) if "continuation-token" in request.query else None
-    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, limits=limits)
     store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/many"), options), Answers(60.0, 60.0))
     assert store.begin()
     assert len(list(store.list(ROOT))) == 2000

@@ -14,7 +14,7 @@ import gzip
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from itertools import chain
@@ -26,7 +26,7 @@ from waiting import Clock, until
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait, as_of
-from fsbridge.config import Limits
+from fsbridge.config import Limits, RemoteLimits
 from fsbridge.errors import (
     CorruptData,
     NotFound,
@@ -38,9 +38,10 @@ from fsbridge.errors import (
 )
 from fsbridge.formats.documents import DocumentReader
 from fsbridge.store import ROOT, WHOLE, Key
-from fsbridge.store.remote import answers, backends, client
-from fsbridge.store.remote.answers import Answers
-from fsbridge.store.remote.listings import Listings, split
+from fsbridge.store.remote.answers import Answers, ListedLevel
+from fsbridge.store.remote.client import Object
+from fsbridge.store.remote.listings import split
+from fsbridge.store.remote.store import ObjectStore
 
 
 def test_reads_stats_and_lists(server: FakeS3) -> None:
@@ -171,13 +172,12 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
     assert len(requests) == 2  # pages
 
 
-def test_p6_a_flat_directory_of_many_chunks_streams_and_is_not_kept(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.listings.MAX_MEMBERS", 2500)
+def test_p6_a_flat_directory_of_many_chunks_streams_and_is_not_kept(server: FakeS3) -> None:
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)
         if number < 1100:
             server.put(f"z/few/{number}.0", b"x", 1e9)
-    store = opened(server)
+    store = opened(server, limits=RemoteLimits(members=2500))
     store.begin()
     store.read(Key("zarr.json"), 100)
     for name, count, pages in (("flat", 3100, 4), ("few", 1100, 2)):
@@ -196,25 +196,23 @@ def test_p8_times_in_the_far_future_hide_no_object(server: FakeS3) -> None:
     assert store.read(Key("a/c/9"), 1 << 20)[0] == CHUNK
 
 
-def test_p6_listings_stay_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MAX_MEMBERS", 10)
-    remembered = Answers(60.0, 60.0)
+def test_p6_listings_stay_within_their_budget() -> None:
+    remembered = Answers(60.0, 60.0, RemoteLimits(members=10))
     since = remembered.listed_since()
     now = time.monotonic()
-    found = split(ROOT, iter([[client.Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]), now)
-    assert found is not None
-    remembered.put_tree(ROOT, found, now)
+    levels = split(ROOT, iter([[Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]), now)
+    assert levels is not None
+    remembered.put_tree(ROOT, levels, now)
     assert remembered.level(Key("d4"), since) is not None
     assert remembered.level(Key("d0"), since) is None
-    assert split(ROOT, iter([[client.Object(f"{i}", 1, 0, None) for i in range(11)]]), 1.0, 10) is None
-    assert split(ROOT, iter([[client.Object("/".join("abcdefghijk"), 1, 0, None)]]), 1.0, 10) is None
+    assert split(ROOT, iter([[Object(f"{i}", 1, 0, None) for i in range(11)]]), 1.0, 10) is None
+    assert split(ROOT, iter([[Object("/".join("abcdefghijk"), 1, 0, None)]]), 1.0, 10) is None
 
 
-def test_p3_a_slow_listing_of_nothing_is_nothing(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.probing.LISTING_SECONDS", 0.01)
+def test_p3_a_slow_listing_of_nothing_is_nothing(server: FakeS3) -> None:
     server.objects.clear()
     server.page_latency = 0.2
-    assert not opened(server).begin()
+    assert not opened(server, limits=RemoteLimits(root_seconds=0.01)).begin()
 
 
 def test_the_web_has_no_listings(server: FakeS3) -> None:
@@ -281,21 +279,23 @@ def page(keys: Iterable[str], token: str = "") -> Fault:
 LISTINGS = ["list", "names", "prefetch_listing"]
 
 
+def listing_calls(store: ObjectStore, key: Key) -> dict[str, Callable[[], object]]:
+    """Return the calls that list the directory `key`, by `LISTINGS`."""
+    return {
+        "list": lambda: list(store.list(key)),
+        "names": lambda: list(store.names(key)),
+        "prefetch_listing": lambda: store.prefetch_listing(key),
+    }
+
+
 @pytest.mark.parametrize(("method", "many"), [("list", 0), *((method, many) for method in LISTINGS for many in (700, 1000))])
-def test_p6_p8_a_listing_that_never_ends_is_given_up(
-    server: FakeS3, monkeypatch: pytest.MonkeyPatch, method: str, many: int
-) -> None:
+def test_p6_p8_a_listing_that_never_ends_is_given_up(server: FakeS3, method: str, many: int) -> None:
     """A server that takes no continuation token gives the first page for ever; it filled all memory."""
-    monkeypatch.setattr(client, "LEVEL_SECONDS", 0.5)
-    store = opened(server)
+    store = opened(server, limits=RemoteLimits(level_seconds=0.5))
     store.read(A, 1 << 20)  # the server has been heard
     again = page([f"z/a/c/{number:04}" for number in range(many)], "again")
     server.fault = lambda request: again if request.kind == "LIST" else None
-    calls = {
-        "list": lambda: list(store.list(Key("a/c"))),
-        "names": lambda: list(store.names(Key("a/c"))),
-        "prefetch_listing": lambda: store.prefetch_listing(Key("a/c")),
-    }
+    calls = listing_calls(store, Key("a/c"))
     with pytest.raises((Unreachable, TimedOut)):
         calls[method]()
     answered: list[int] = []
@@ -325,11 +325,7 @@ def test_p3_a_server_without_second_pages_has_none_of_them_taken_for_absent(
 
     server.fault = fault
     store = opened(server)
-    calls = {
-        "list": lambda: list(store.list(Key("n/c"))),
-        "names": lambda: list(store.names(Key("n/c"))),
-        "prefetch_listing": lambda: store.prefetch_listing(Key("n/c")),
-    }
+    calls = listing_calls(store, Key("n/c"))
     if method == "list" or not behind:
         with pytest.raises(Unreachable, match=r"no more than 1000 members|again and again"):
             calls[method]()
@@ -343,12 +339,7 @@ def test_p3_a_page_for_people_in_place_of_a_listing_is_no_empty_one(server: Fake
     store = opened(server)
     login = Fault(status=200, body=b"<html>please log in</html>", headers={"Content-Type": "text/html"})
     server.fault = lambda request: login if request.kind == "LIST" or "zarr" not in request.key else None
-    calls = {
-        "list": lambda: list(store.list(Key("a/c"))),
-        "names": lambda: list(store.names(Key("a/c"))),
-        "prefetch_listing": lambda: store.prefetch_listing(Key("a/c")),
-        "begin": store.begin,
-    }
+    calls = {**listing_calls(store, Key("a/c")), "begin": store.begin}
     with pytest.raises(Unreachable, match="lists nothing, but answers as if every name existed"):
         calls[method]()
 
@@ -422,9 +413,8 @@ def test_content_encoding_is_left_alone(server: FakeS3) -> None:
     assert (bytes(data), stat.size) == (stored, len(stored))
 
 
-def test_p11_unused_connections_are_closed(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "LINGER_SECONDS", 1)
-    store = opened(server)
+def test_p11_unused_connections_are_closed(server: FakeS3) -> None:
+    store = opened(server, limits=RemoteLimits(idle_seconds=1.0))
     store.client.get("a/c/0")
     with server.gathered(4, lambda request: request.key == "z/a/c/0"), ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: store.client.get("a/c/0"), range(8)))
@@ -432,9 +422,8 @@ def test_p11_unused_connections_are_closed(server: FakeS3, monkeypatch: pytest.M
     until(lambda: not server.connections)
 
 
-def test_p11_complete_listings_are_remembered_for_few_directories(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.answers.KNOWN_TREES", 2)
-    store = opened(server)
+def test_p11_complete_listings_are_remembered_for_few_directories(server: FakeS3) -> None:
+    store = opened(server, limits=RemoteLimits(trees=2))
     for number in range(5):
         server.put(f"z/{number}/c/0", b"x", 1e9)
         store.prefetch_listing(Key(f"{number}"))
@@ -451,19 +440,19 @@ def test_two_listings_at_a_time_are_one_request(server: FakeS3) -> None:
     assert len(requests) == 2
 
 
-def test_a_listing_that_was_answered_meanwhile_is_not_asked_for_again(
-    server: FakeS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listing_that_was_answered_meanwhile_is_not_asked_for_again(server: FakeS3) -> None:
     """Another reader begins and ends between the look at what is remembered and the request."""
-    store = opened(server, ttl=60.0)
-    walk, others = Listings._walk, iter(["other"])
+    others = iter(["other"])
 
-    def late(listings: Listings, key: Key, since: float) -> bool:
-        for _ in others:
-            assert len(list(store.list(key))) == 3
-        return walk(listings, key, since)
+    class Late(Answers):
+        def level(self, key: Key, since: float) -> ListedLevel | None:
+            level = super().level(key, since)
+            if key == "a":
+                for _ in others:
+                    assert len(list(store.list(key))) == 3
+            return level
 
-    monkeypatch.setattr(Listings, "_walk", late)
+    store = ObjectStore(opened(server).client, Late(60.0, 60.0))
     with server.counted() as requests:
         assert len(list(store.list(Key("a")))) == 3
     assert len(requests) == 1
