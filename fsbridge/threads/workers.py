@@ -30,8 +30,11 @@ WAITING_JOBS = 64
 IDLE_SECONDS = 2.0
 """Seconds without work after which a thread ends."""
 
-SLOW_SECONDS, SUBSTITUTES = 2.0, 16
-"""Seconds after which a busy thread gets a substitute, because what it waits for may hang; and the most substitutes."""
+SLOW_SECONDS = 2.0
+"""Seconds after which a busy thread gets a substitute, because what it waits for may hang."""
+
+SUBSTITUTES = 16
+"""Most substitutes of the busy threads."""
 
 
 def _logged(error: Exception) -> None:
@@ -45,14 +48,24 @@ class Workers:
     every exception that is neither an error of ours nor of the operating system: a bug.
     """
 
-    def __init__(self, name: str, threads: int, report: Callable[[Exception], object] = _logged) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        report: Callable[[Exception], object] = _logged,
+        idle_seconds: float = IDLE_SECONDS,
+        slow_seconds: float = SLOW_SECONDS,
+    ) -> None:
+        """`idle_seconds`: those without work after which a thread ends. `slow_seconds`: see `SLOW_SECONDS`."""
         self._report = report
+        self._idle_seconds = idle_seconds
+        self._slow_seconds = slow_seconds
         self._threads = threads
         self._name = name
         self._changed = threading.Condition()
         self._jobs: deque[tuple[Callable[[], object], Callable[[], object]]] = deque()
         self._running = 0
-        self._idle = 0
+        self._idle = 0  # threads without a job
         self._begun: dict[int, Stopwatch] = {}  # since the jobs under way began, by the thread
 
     def share(self, jobs: Sequence[Callable[[], object]]) -> None:
@@ -97,7 +110,7 @@ class Workers:
     def _allowed(self) -> int:
         """Return the most threads that there may be now."""
         busy = list(self._begun.values())
-        return self._threads + min(SUBSTITUTES, sum(begun.seconds > SLOW_SECONDS for begun in busy))
+        return self._threads + min(SUBSTITUTES, sum(begun.seconds > self._slow_seconds for begun in busy))
 
     def _work(self) -> None:
         dismissed, own = False, threading.get_ident()
@@ -126,7 +139,9 @@ class Workers:
                 return None
             self._idle += 1
             try:
-                self._changed.wait_for(lambda: self._jobs, IDLE_SECONDS)  # another thread may be faster: then wait again
+                self._changed.wait_for(
+                    lambda: self._jobs, self._idle_seconds
+                )  # another thread may be faster: then wait again
             finally:
                 self._idle -= 1
             if self._jobs:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 from waiting import until
 
-from fsbridge.threads import workers
 from fsbridge.threads.workers import Workers
 
 
@@ -18,28 +16,25 @@ def failing(error: Exception) -> None:
     raise error
 
 
-def test_what_is_submitted_while_the_only_thread_ends_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.01)
-    done, threads = threading.Event(), Workers("test", 1, failing)
-    following = Workers._next
+def test_what_is_submitted_while_the_only_thread_ends_is_done() -> None:
+    done, submitted = threading.Event(), threading.Event()
 
-    def submits_last(self: Workers) -> Callable[[], Any] | None:
-        job = following(self)
-        if job is None and not submitted.is_set():
-            submitted.set()
-            threads.submit(done.set)
-        return job
+    class SubmitsLast(Workers):
+        def _next(self) -> Callable[[], object] | None:
+            job = super()._next()
+            if job is None and not submitted.is_set():
+                submitted.set()
+                self.submit(done.set)
+            return job
 
-    submitted = threading.Event()
-    monkeypatch.setattr(Workers, "_next", submits_last)
-    threads.submit(lambda: None)
+    SubmitsLast("test", 1, failing, idle_seconds=0.01).submit(lambda: None)
     assert done.wait(10)
 
 
-def test_a_thread_that_ends_leaves_what_waits_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.01)
-    begun, go_on, done, threads = threading.Event(), threading.Event(), threading.Event(), Workers("test", 1, failing)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_leaves_what_waits_to_another() -> None:
+    begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+    threads = Workers("test", 1, failing, idle_seconds=0.01)
 
     def last() -> None:
         begun.set()
@@ -54,10 +49,9 @@ def test_a_thread_that_ends_leaves_what_waits_to_another(monkeypatch: pytest.Mon
     until(lambda: not threads._running)
 
 
-def test_p7_jobs_that_hang_do_not_keep_others_from_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_jobs_that_hang_do_not_keep_others_from_being_done() -> None:
     """Prefetches from a store that hung delayed each directory of all others by a tenth of a second."""
-    monkeypatch.setattr(workers, "SLOW_SECONDS", 0.05, raising=False)
-    goes_on, done, threads = threading.Event(), threading.Event(), Workers("test", 1, failing)
+    goes_on, done, threads = threading.Event(), threading.Event(), Workers("test", 1, failing, slow_seconds=0.05)
     begun = [threading.Event() for _ in range(3)]
 
     def hangs(number: int) -> None:
@@ -68,20 +62,24 @@ def test_p7_jobs_that_hang_do_not_keep_others_from_being_done(monkeypatch: pytes
         threads.submit(lambda: None)
         return begun[number].is_set()
 
+    def is_done() -> bool:
+        threads.submit(lambda: None)
+        return done.is_set()
+
     try:
         for number in range(3):
             threads.submit(partial(hangs, number))
             until(partial(beginning, number), 5.0)
         threads.submit(done.set)
-        until(lambda: threads.submit(lambda: None) or done.is_set(), 5.0)
+        until(is_done, 5.0)
     finally:
         goes_on.set()
 
 
-def test_a_substitute_ends_when_what_was_slow_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_substitute_ends_when_what_was_slow_is_over() -> None:
     """Also where there is always something to do: two threads that only compute hold each other up."""
-    monkeypatch.setattr(workers, "SLOW_SECONDS", 0.05)
-    goes_on, began, ended, threads = threading.Event(), threading.Event(), threading.Event(), Workers("test", 1, failing)
+    goes_on, began, ended = threading.Event(), threading.Event(), threading.Event()
+    threads = Workers("test", 1, failing, slow_seconds=0.05)
 
     def slow() -> None:
         began.set()
@@ -91,11 +89,15 @@ def test_a_substitute_ends_when_what_was_slow_is_over(monkeypatch: pytest.Monkey
         if not ended.wait(0.001):
             threads.submit(at_work)
 
+    def has_substitute() -> bool:
+        threads.submit(at_work)
+        return threads._running == 2
+
     try:
         threads.submit(slow)
         assert began.wait(60)
         threads.submit(at_work)
-        until(lambda: threads.submit(at_work) or threads._running == 2)
+        until(has_substitute)
         goes_on.set()
         until(lambda: threads._running == 1)
     finally:

@@ -357,10 +357,9 @@ def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:
         assert done.acquire(timeout=10)
 
 
-def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.threads.workers.IDLE_SECONDS", 0.05)
+def test_threads_start_with_work_and_end_without() -> None:
     before = threading.active_count()
-    pool, done = Workers("test", 2, unexpected), threading.Semaphore(0)
+    pool, done = Workers("test", 2, unexpected, idle_seconds=0.05), threading.Semaphore(0)
     for _ in range(20):
         pool.submit(done.release)
     for _ in range(20):
