@@ -31,7 +31,7 @@ class _Begun(threading.Event):
         return super().wait(BEGUN_SECONDS if timeout is None else timeout)
 
 
-class _Wanted:
+class WantedThread:
     """A daemon thread to be started. If several are started for it, only the first to begin runs `target`."""
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
@@ -63,15 +63,15 @@ class _Starts:
     """A thread that starts others. If the system has no room for one, it tries again."""
 
     def __init__(self) -> None:
-        self._wanted: SimpleQueue[_Wanted] = SimpleQueue()
+        self._wanted: SimpleQueue[WantedThread] = SimpleQueue()
         threading.Thread(target=self._work, name="fsbridge-starts", daemon=True).start()
 
-    def soon(self, thread: _Wanted) -> None:
+    def soon(self, thread: WantedThread) -> None:
         """Start a thread as soon as there is room for it."""
         self._wanted.put(thread)
 
     def _work(self) -> None:
-        late: deque[_Wanted] = deque()
+        late: deque[WantedThread] = deque()
         seconds = 0.0
         while True:
             again = False
@@ -102,7 +102,7 @@ def begin() -> None:
 
 def start(target: Callable[[], object], name: str) -> None:
     """Start a daemon thread; after `begin` later, if the system has no room for it yet."""
-    thread = _Wanted(target, name)
+    thread = WantedThread(target, name)
     if _starts is None:
         thread.start()
     else:
@@ -111,7 +111,7 @@ def start(target: Callable[[], object], name: str) -> None:
 
 def start_now(target: Callable[[], object], name: str) -> None:
     """Start a daemon thread; OSError if there is no room for it, and then `target` never runs. May block."""
-    thread = _Wanted(target, name)
+    thread = WantedThread(target, name)
     try:
         thread.start()
     except (RuntimeError, MemoryError) as error:

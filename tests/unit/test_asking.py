@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,7 @@ def test_a_look_up_at_once_finds_what_the_look_up_finds(array: tuple[Path, Any, 
     node = at_once(lambda: directory.lookup(b"0"))
     assert (node.slot, node.attrs()) == (directory.lookup(b"0").slot, directory.lookup(b"0").attrs())
     for absent in (b"1", b"00", b"x", b"9"):
-        assert at_once(lambda absent=absent: directory.lookup(absent)) is None
+        assert at_once(partial(directory.lookup, absent)) is None
     (path / "0/0").unlink()
     assert at_once(lambda: directory.lookup(b"0")) is None
 
@@ -298,8 +299,9 @@ def test_another_thread_is_asked_as_its_caller_is() -> None:
         found.append((context.as_of, context.listed))
 
     with as_of(5.0, 3.0):
-        calls = [carried(look), look]
-    for call in [*calls, carried(look)]:
+        calls: list[Callable[[], None]] = [carried(look), look]
+    calls.append(carried(look))
+    for call in calls:
         thread = threading.Thread(target=call)
         thread.start()
         thread.join()

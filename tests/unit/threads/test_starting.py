@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
+from waiting import until
 
 from fsbridge.threads import starting
 
@@ -15,6 +17,21 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(starting, "_starts", None)
     starting.begin()
+
+
+@pytest.fixture
+def memory_checks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], bool]]:
+    """What is asked, by the name of a thread, before it begins. If that is False, the thread ends, as without memory."""
+    begin: Callable[[threading.Thread], None] = threading.Thread._bootstrap  # type: ignore[attr-defined]
+    checks: dict[str, Callable[[], bool]] = {}
+
+    def bootstrap(thread: threading.Thread) -> None:
+        if thread.name not in checks or checks[thread.name]():
+            begin(thread)
+
+    monkeypatch.setattr(starting, "BEGUN_SECONDS", 0.1)
+    monkeypatch.setattr(threading.Thread, "_bootstrap", bootstrap)
+    return checks
 
 
 def test_p7_threads_that_cannot_be_started_now_are_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,42 +60,32 @@ def test_p7_threads_that_cannot_be_started_now_are_started_later(monkeypatch: py
     assert over.acquire(timeout=20)
 
 
-def test_p7_a_thread_that_ends_before_it_begins_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_thread_that_ends_before_it_begins_is_started_again(memory_checks: dict[str, Callable[[], bool]]) -> None:
     """Without memory a thread never began, and its starter, the event loop too, waited for it for ever."""
-    begin, lost, ran = threading.Thread._bootstrap, [], threading.Semaphore(0)  # type: ignore[attr-defined]
+    lost: list[str] = []
+    ran = threading.Semaphore(0)
 
-    def bootstrap(thread: threading.Thread) -> None:
-        if thread.name.startswith("test") and len(lost) < 2:
-            lost.append(thread.name)
-        else:
-            begin(thread)
+    def has_memory(name: str) -> bool:
+        if len(lost) == 2:
+            return True
+        lost.append(name)
+        return False
 
-    monkeypatch.setattr(starting, "BEGUN_SECONDS", 0.1)
-    monkeypatch.setattr(threading.Thread, "_bootstrap", bootstrap)
     for name in ("test-one", "test-two"):
+        memory_checks[name] = partial(has_memory, name)
         starting.start(ran.release, name)
     for _ in range(2):
         assert ran.acquire(timeout=20)
     assert len(lost) == 2
 
 
-def test_p7_what_could_not_be_started_in_time_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_what_could_not_be_started_in_time_never_runs(memory_checks: dict[str, Callable[[], bool]]) -> None:
     """It would run beside whatever its starter did instead."""
-    begin, go_on, threads = threading.Thread._bootstrap, threading.Event(), []  # type: ignore[attr-defined]
-    ran = threading.Event()
-
-    def bootstrap(thread: threading.Thread) -> None:
-        if thread.name == "test-late":
-            threads.append(thread)
-            assert go_on.wait(20)
-        begin(thread)
-
-    monkeypatch.setattr(starting, "BEGUN_SECONDS", 0.05)
-    monkeypatch.setattr(threading.Thread, "_bootstrap", bootstrap)
+    go_on, ran = threading.Event(), threading.Event()
+    memory_checks["test-late"] = partial(go_on.wait, 20)
     with pytest.raises(OSError, match="no memory"):
         starting.start_now(ran.set, "test-late")
+    (late,) = [thread for thread in threading.enumerate() if thread.name == "test-late"]
     go_on.set()
-    for thread in threads:
-        assert thread._started.wait(20)
-        thread.join(20)
+    until(lambda: late not in threading.enumerate())
     assert not ran.is_set()
