@@ -17,6 +17,7 @@ import secrets
 import stat
 import threading
 import time
+from collections.abc import Callable
 from hashlib import blake2b
 from shlex import quote
 
@@ -36,8 +37,10 @@ log = logging.getLogger(__name__)
 MAGIC = b"fsbridge-block-1\n"
 LARGEST_BYTES = 64 * MIB
 """Largest block in bytes. Larger ones are not kept."""
-WAITING_BLOCKS, WAITING_BYTES = 4096, 64 * MIB
-"""Most blocks and bytes that wait to be written. More are not kept, because writing must not delay a read."""
+WAITING_BLOCKS = 4096
+"""Most blocks that wait to be written. More are not kept, because writing must not delay a read."""
+WAITING_BYTES = 64 * MIB
+"""Most bytes that wait to be written, for the same reason."""
 LOOKED_BYTES = 8 * MIB
 """Blocks up to this size in bytes stay in memory between `find` and `get`, so that they are read once."""
 FREE_PART = 0.05
@@ -65,8 +68,18 @@ class BlockCache:
     Raises SetupError if the folder cannot be used, or if other users can write to it and so change what is read.
     """
 
-    def __init__(self, folder: str, size: int, url: str) -> None:
+    def __init__(
+        self,
+        folder: str,
+        size: int,
+        url: str,
+        waiting_bytes: int = WAITING_BYTES,
+        statvfs: Callable[[int], os.statvfs_result] = os.fstatvfs,
+    ) -> None:
+        """`statvfs` tells how much room the disk has, by the folder's descriptor."""
         self._size = size
+        self._most_waiting = waiting_bytes
+        self._statvfs = statvfs
         self._url = url
         self._folder = open_private(folder)
         self._place = folder
@@ -118,7 +131,7 @@ class BlockCache:
         header = {"url": self._url, "key": meta.key, "etag": meta.etag, "size": meta.size, "mtime": meta.mtime_ns}
         head = MAGIC + json.dumps({**header, "span": span}).encode() + b"\n"
         with self._lock:
-            if self._waiting and self._waiting + len(data) > WAITING_BYTES:
+            if self._waiting and self._waiting + len(data) > self._most_waiting:
                 return
             with contextlib.suppress(queue.Full):
                 self._queue.put_nowait((self._name(meta.key, span), head, data))
@@ -251,7 +264,7 @@ class BlockCache:
 
     def _short_of(self, more: int) -> int:
         """Return how many bytes the disk lacks for these and for what stays free; at least 1 if it lacks files."""
-        disk = os.fstatvfs(self._folder)
+        disk = self._statvfs(self._folder)
         short = int(disk.f_blocks * disk.f_frsize * FREE_PART) + more - disk.f_bavail * disk.f_frsize
         return max(short, 1) if disk.f_favail < disk.f_files * FREE_PART else short
 

@@ -66,8 +66,10 @@ States: TypeAlias = "LRU[tuple[object, int, int], _State]"
 class Inflater:
     """Inflates ranges of the members of one archive. Thread-safe."""
 
-    def __init__(self, read: Read, states: States) -> None:
+    def __init__(self, read: Read, states: States, piece_bytes: int = PIECE_BYTES, step_bytes: int = STEP_BYTES) -> None:
         self._read = read
+        self._piece_bytes = piece_bytes
+        self._step_bytes = step_bytes
         self._states = states
         self._own = object()
 
@@ -84,13 +86,13 @@ class Inflater:
         held = memoryview(b"")
         while done < stop or (stop == size and not stream.eof):
             if not held and used < stored and not stream.eof:
-                held = memoryview(self._read(position + used, min(stored - used, PIECE_BYTES)))
+                held = memoryview(self._read(position + used, min(stored - used, self._piece_bytes)))
             # A decompressor keeps the input that it did not use, and so does each state, so it gets only 16 KiB at a
             # time.
             feed = held[: (16 * 1024)]
             try:
                 # One byte more than declared shows a member that is larger than it says.
-                piece = stream.decompress(feed, min(PIECE_BYTES, size - done + 1))
+                piece = stream.decompress(feed, min(self._piece_bytes, size - done + 1))
             except zlib.error as error:
                 raise CorruptData(str(error)) from None
             if not (piece or feed or stream.eof) or (stream.eof and done + len(piece) < stop):
@@ -100,7 +102,7 @@ class Inflater:
             if done + len(piece) > size:
                 raise CorruptData(f"deflated data beyond the {size} bytes declared")
             parts.append(piece[max(0, start - done) : max(0, stop - done)])
-            if (done + len(piece)) // STEP_BYTES > done // STEP_BYTES and not stream.eof:
+            if (done + len(piece)) // self._step_bytes > done // self._step_bytes and not stream.eof:
                 self._keep(position, _State(done + len(piece), used, stream.copy()))
             done += len(piece)
         if stop == size and (used < stored or stream.unused_data):
@@ -109,7 +111,7 @@ class Inflater:
 
     def _before(self, position: int, start: int) -> _State:
         """Return the last state that is not beyond `start`, ready for use."""
-        steps = start // STEP_BYTES
+        steps = start // self._step_bytes
         for number in range(steps, max(0, steps - MAX_STATES), -1):
             state = self._states.get((self._own, position, number))
             if state is not None and state.done <= start:
@@ -117,7 +119,7 @@ class Inflater:
         return _State(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))
 
     def _keep(self, position: int, state: _State) -> None:
-        key = (self._own, position, state.done // STEP_BYTES)
+        key = (self._own, position, state.done // self._step_bytes)
         if self._states.get(key) is None:
             self._states.put(key, state)
 
@@ -129,9 +131,10 @@ LIVE_ARCHIVES = 128
 class OpenArchives:
     """What the archives of one mount share: a limit of kept states, and a limit of archives that are open."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = LIVE_ARCHIVES) -> None:
+        """`most`: open archives."""
         self.states: States = LRU(MAX_STATES)
-        self._open: LRU[int, ZipStore] = LRU(LIVE_ARCHIVES, ZipStore.rest)  # by id, unique while the store is in here
+        self._open: LRU[int, ZipStore] = LRU(most, ZipStore.rest)  # by id, unique while the store is in here
 
     def used(self, store: ZipStore) -> None:
         """Note that a store has an open archive; the one used longest ago may be closed for it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from fake_s3 import BUCKET, CHUNK, FakeS3
@@ -21,7 +21,6 @@ from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Object
 from fsbridge.store.remote.store import ObjectStore, object_store
 from fsbridge.store.remote.urls import identity, parse_url
-from fsbridge.threads import starting
 
 FOUND = Object("a/c/0", 10, 10**18, "etag")
 DATA = b"0123456789"
@@ -182,24 +181,13 @@ def test_p11_several_mounts_and_tiny_blocks_stay_within_the_size_on_disk(tmp_pat
     assert all(cache.get("39", "e", 100) is not None for cache in caches)
 
 
+@pytest.mark.parametrize("size", [1 << 20, 1 << 30])
 @pytest.mark.parametrize("short", ["bytes", "files"])
-def test_p11_a_disk_that_others_have_filled_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: str
-) -> None:
+def test_p11_a_disk_that_others_have_filled_is_left_alone(tmp_path: Path, size: int, short: str) -> None:
     """A cache that may be larger than the floor took what was left."""
-    cache = BlockCache(str(tmp_path / "cache"), 1 << 30, "u")
-    free = 10 if short == "bytes" else 900
-    disk = SimpleNamespace(f_blocks=1000, f_frsize=4096, f_bavail=free, f_files=1000, f_favail=910 - free)
-    monkeypatch.setattr(os, "fstatvfs", lambda fd: disk)
-    cache.put(FOUND, DATA)
-    cache.flush()
-    assert files(tmp_path) == []
-
-
-def test_a_disk_that_is_nearly_full_keeps_its_floor(
-    cache: BlockCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.blocks.FREE_PART", 2.0)
+    free_blocks, free_files = (10, 900) if short == "bytes" else (900, 10)
+    disk = os.statvfs_result((4096, 4096, 1000, free_blocks, free_blocks, 1000, free_files, free_files, 0, 255))
+    cache = BlockCache(str(tmp_path / "cache"), size, "u", statvfs=lambda fd: disk)
     cache.put(FOUND, DATA)
     cache.flush()
     assert files(tmp_path) == []
@@ -258,16 +246,17 @@ def test_p11_one_mount_never_takes_more_than_the_size_and_makes_no_more_room_tha
     assert cache.get("329", "e", block // 2) is not None
 
 
-def test_the_queue_of_writes_is_bounded_and_empties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.blocks.WAITING_BYTES", 25_000)
-    start = starting.start
-    threads: list[Callable[[], object]] = []
-    monkeypatch.setattr(starting, "start", lambda target, name: threads.append(target))
-    cache = BlockCache(str(tmp_path / "cache"), 1 << 20, "u")
+def test_the_queue_of_writes_is_bounded_and_empties(tmp_path: Path) -> None:
+    writable = threading.Event()
+
+    def wait_for_disk(fd: int) -> os.statvfs_result:
+        assert writable.wait(20)
+        return os.fstatvfs(fd)
+
+    cache = BlockCache(str(tmp_path / "cache"), 1 << 20, "u", 25_000, wait_for_disk)
     for name in "abc":
         cache.put(Object(name, 10_000, 0, "e"), bytes(10_000))
-    (target,) = threads
-    start(target, "fsbridge-blocks")
+    writable.set()
     cache.flush()
     assert [cache.get(name, "e", 10_000) is not None for name in "abc"] == [True, True, False]
     for name in "defg":
@@ -333,9 +322,7 @@ def test_accounts_and_servers_in_the_environment_are_distinguished(monkeypatch: 
     assert identity(parse_url("s3://bucket/z"), "") == "s3://bucket/z"  # as blocks of earlier versions are called
 
 
-def test_a_folder_that_is_gone_is_said_once(
-    cache: BlockCache, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_gone_is_said_once(cache: BlockCache, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "cache").rmdir()
     for number in range(3):
         cache.put(FOUND._replace(key=str(number)), DATA)
@@ -344,11 +331,19 @@ def test_a_folder_that_is_gone_is_said_once(
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [said]
     assert cache.find("0") is None
 
-    caplog.clear()
-    monkeypatch.setattr(cache, "_write", lambda name, head, data: None)  # once it works again
-    cache.put(FOUND, DATA)
-    cache.flush()
-    monkeypatch.undo()
-    cache.put(FOUND, DATA)
-    cache.flush()
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+def test_a_disk_that_fails_again_after_it_has_worked_is_said_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fails = [True, True, False, True, True]
+
+    def fail_at_times(fd: int) -> os.statvfs_result:
+        if fails[number]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return os.fstatvfs(fd)
+
+    cache = BlockCache(str(tmp_path / "cache"), 1 << 20, "u", statvfs=fail_at_times)
+    for number in range(len(fails)):
+        caplog.clear()
+        cache.put(FOUND, DATA)
+        cache.flush()
+        said_before = number > 0 and fails[number - 1]
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * (fails[number] and not said_before)

@@ -19,17 +19,15 @@ from zip_archives import EXAMPLES, LIMIT, archive, tree
 
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Unsupported
 from fsbridge.store import ROOT, Key
-from fsbridge.store import zip as zip_module
 from fsbridge.store.zip import OpenArchives, ZipStore
 
 # hostile archives
 
 
-def test_p11_descriptors_of_many_archives_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p11_descriptors_of_many_archives_are_bounded(tmp_path: Path) -> None:
     """A collection of as many zip files as a process may have descriptors took the whole mount with it."""
-    monkeypatch.setattr(zip_module, "LIVE_ARCHIVES", 3)
     gc.collect()
-    before, shared = len(os.listdir("/proc/self/fd")), OpenArchives()
+    before, shared = len(os.listdir("/proc/self/fd")), OpenArchives(most=3)
     stores = [ZipStore(str(archive(tmp_path / f"{n}.zip", {"a": b"%d" % n})), shared=shared) for n in range(9)]
     for _ in range(2):
         for number, store in enumerate(stores):

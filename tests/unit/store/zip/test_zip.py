@@ -26,6 +26,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, 
 from fsbridge.formats.open import Opening, open_source
 from fsbridge.lru import LRU
 from fsbridge.store import ROOT, Key
+from fsbridge.store.blobs import LocalBlob, LocalFile
 from fsbridge.store.zip import Inflater, ZipStore
 
 CONTENT: Content = {
@@ -68,21 +69,24 @@ def test_ranges_of_a_large_deflated_member(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = rng.integers(0, 4, 11 << 20, dtype=np.uint8).tobytes()
     path = archive(tmp_path / "x.zip", {"f": data, "g": data[::-1]}, zipfile.ZIP_DEFLATED, 1)
-    store = ZipStore(str(path))
     reads: list[int] = []
-    pread = os.pread
 
-    def counted(fd: int, length: int, offset: int) -> bytes:
-        reads.append(length)
-        return pread(fd, length, offset)
+    class CountedBlob(LocalBlob):
+        def pread(self, start: int, length: int) -> bytes:
+            reads.append(length)
+            return super().pread(start, length)
 
+    class CountedFile(LocalFile):
+        def open(self) -> LocalBlob:
+            return CountedBlob(self.name)
+
+    store = ZipStore(CountedFile(str(path)))
     for start in rng.integers(0, len(data) - 5000, 20).tolist():
         for name, expected in (("f", data), ("g", data[::-1])):
             assert store.read_range(Key(name), start, 5000)[0] == expected[start : start + 5000]
     assert store.read_range(Key("f"), -10, 10)[0] == data[-10:]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "pread", counted)
-        assert store.read_range(Key("f"), 10 << 20, 100)[0] == data[10 << 20 :][:100]
+    reads.clear()
+    assert store.read_range(Key("f"), 10 << 20, 100)[0] == data[10 << 20 :][:100]
     assert sum(reads) < 2 << 20
     assert store.read(Key("g"), 1 << 30)[0] == data[::-1]
 
@@ -95,24 +99,22 @@ def test_any_range_of_any_stream(data: st.DataObject) -> None:
     content = (unit * 400)[: data.draw(st.integers(0, 400))]
     stream = zlib.compressobj(data.draw(st.integers(0, 9)), zlib.DEFLATED, -15)
     deflated = stream.compress(content) + stream.flush()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsbridge.store.zip.PIECE_BYTES", data.draw(st.integers(1, 40)))
-        patch.setattr("fsbridge.store.zip.STEP_BYTES", data.draw(st.integers(1, 100)))
-        inflater = Inflater(lambda start, length: deflated[start : start + length], LRU(8))
-        for _ in range(5):
-            start = data.draw(st.integers(0, len(content)))
-            length = data.draw(st.integers(0, len(content) - start))
-            assert inflater.range(0, len(deflated), len(content), start, length) == content[start : start + length]
-        for size in (len(content) + 1, len(content) - 1):
-            if size >= 0:
-                with pytest.raises(CorruptData):
-                    inflater.range(0, len(deflated), size, 0, size)
-        with pytest.raises(CorruptData):
-            inflater.range(0, len(deflated) - 1, len(content), 0, len(content))
-        deflated += b"behind"
-        assert inflater.range(0, len(deflated) - 6, len(content), 0, len(content)) == content
-        with pytest.raises(CorruptData):
-            inflater.range(0, len(deflated), len(content), 0, len(content))
+    piece_bytes, step_bytes = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 100))
+    inflater = Inflater(lambda start, length: deflated[start : start + length], LRU(8), piece_bytes, step_bytes)
+    for _ in range(5):
+        start = data.draw(st.integers(0, len(content)))
+        length = data.draw(st.integers(0, len(content) - start))
+        assert inflater.range(0, len(deflated), len(content), start, length) == content[start : start + length]
+    for size in (len(content) + 1, len(content) - 1):
+        if size >= 0:
+            with pytest.raises(CorruptData):
+                inflater.range(0, len(deflated), size, 0, size)
+    with pytest.raises(CorruptData):
+        inflater.range(0, len(deflated) - 1, len(content), 0, len(content))
+    deflated += b"behind"
+    assert inflater.range(0, len(deflated) - 6, len(content), 0, len(content)) == content
+    with pytest.raises(CorruptData):
+        inflater.range(0, len(deflated), len(content), 0, len(content))
 
 
 def test_states_of_inflating_are_limited() -> None:
