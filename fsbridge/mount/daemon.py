@@ -46,8 +46,8 @@ IDLE_TASKS = 8
 MAX_TASKS = 1000
 """Requests in progress at once; further ones wait in the kernel."""
 
-FORGOTTEN_SECONDS, FORGOTTEN_INODES = 2.0, 10_000
-"""Seconds between checks of how many inodes the kernel has forgotten, and the number of them that frees memory."""
+FORGOTTEN_SECONDS = 2.0
+"""Seconds between checks of how many inodes the kernel has forgotten."""
 
 _STAT = "import os, sys; print(os.stat(sys.argv[1]).st_dev)"
 
@@ -65,7 +65,8 @@ class Daemon:
 
     `ready` is called on a separate thread once the mounted root has answered, then `warm_up`, which may take long. `reload`
     is called on the event loop after SIGHUP if the daemon runs in the background; it must not block. `give_back` is called
-    on a separate thread when much memory has become free, and may free more.
+    on a separate thread when much memory has become free, and may free more: also once the kernel has forgotten
+    `forgotten_inodes` of those that it knew.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Daemon:
         reload: Callable[[], None] = lambda: None,
         give_back: Callable[[], None] = lambda: None,
         cache: ChunkCache | None = None,
+        forgotten_inodes: int = 10_000,
     ) -> None:
         self.config = config
         self.jobs = Jobs.remote() if config.uses_network else Jobs()
@@ -86,6 +88,7 @@ class Daemon:
         self._warm_up = warm_up
         self._reload = reload
         self._give_back = give_back
+        self._forgotten_inodes = forgotten_inodes
         self._end: Callable[[], None] = lambda: None
         self._ending = False
         self._served = False  # true once it was reported that it is mounted
@@ -185,7 +188,7 @@ class Daemon:
             await trio.sleep(FORGOTTEN_SECONDS)
             self.filesystem.directories.expire()
             most = max(most, len(inodes))
-            if most - len(inodes) >= FORGOTTEN_INODES:
+            if most - len(inodes) >= self._forgotten_inodes:
                 most = len(inodes)
                 self._drop()
 

@@ -5,27 +5,25 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pytest
 import trio
 import trio.testing
 from fake_tree import FakeDirectory, FakeFile
 
 from fsbridge.config import Config
 from fsbridge.kernel.inodes import ROOT
-from fsbridge.mount import daemon
 from fsbridge.mount.daemon import FORGOTTEN_SECONDS, Daemon
 from fsbridge.tree import Attrs, Entry
 
 
-def test_p6_memory_is_given_back_when_the_kernel_has_forgotten_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "FORGOTTEN_INODES", 50)
-    given, gone = [], threading.Event()
+def test_p6_memory_is_given_back_when_the_kernel_has_forgotten_much(tmp_path: Path) -> None:
+    given: list[int] = []
+    gone = threading.Event()
 
     def give_back() -> None:
         given.append(len(inodes))
         gone.set()
 
-    served = Daemon(Config(str(tmp_path), ""), FakeDirectory(), lambda: None, give_back=give_back)
+    served = Daemon(Config(str(tmp_path), ""), FakeDirectory(), lambda: None, give_back=give_back, forgotten_inodes=50)
     inodes = served.filesystem.inodes
     clock = trio.testing.MockClock()
 
