@@ -79,7 +79,7 @@ def test_p3_a_link_to_nothing_is_never_absent(tmp_path: Path, store: LocalStore)
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSYS, errno.EXDEV, errno.ELOOP, errno.EACCES])
 def test_refusals_of_openat2_are_left_to_a_worker(store: LocalStore, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     openat2 = descriptors.openat2
-    cached = descriptors._BENEATH_CACHED
+    cached = descriptors.BENEATH_CACHED
     monkeypatch.setattr(descriptors, "openat2", lambda *given: (-1, number) if given[3] == cached else openat2(*given))
     assert waits(lambda: store.stat(Key("d/chunk")))
     assert store.stat(Key("d/chunk")).size == 5

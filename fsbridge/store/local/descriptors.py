@@ -155,7 +155,7 @@ _AT_FDCWD = -100
 _RESOLVE_NO_XDEV = 0x01
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_CACHED = 0x20
-_BENEATH_CACHED = RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
+BENEATH_CACHED = RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
 """Refuses links: ENOENT for a link's target does not mean that the link is absent."""
 
 
@@ -168,7 +168,7 @@ _syscall_keeping, _statx, _close = _keeping.syscall, _keeping.statx, _keeping.cl
 
 def open_cached(root: int, path: str, flags: int) -> int:
     """Open `path` beneath `root` on the same file system; NotFound if it is known to be absent, WouldWait for all else."""
-    fd, number = openat2(root, path, flags, _BENEATH_CACHED, _syscall_keeping)
+    fd, number = openat2(root, path, flags, BENEATH_CACHED, _syscall_keeping)
     if fd >= 0:
         return fd
     if number == errno.ENOENT:

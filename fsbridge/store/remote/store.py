@@ -58,21 +58,21 @@ class ObjectStore(Store):
         self.client = client
         self.read_ahead = read_ahead
         """Whether more may be requested than is needed, because it will probably be needed next."""
-        self._answers = answers
-        self._listings = Listings(client, answers, read_ahead)
-        self._objects = RemoteObjects(client, answers, self._listings, blocks)
-        self._blocks = blocks
-        self._prefetched = Prefetched(self._fetched, seconds=client.limits.fetched_seconds)
+        self.answers = answers
+        self.listings = Listings(client, answers, read_ahead)
+        self._objects = RemoteObjects(client, answers, self.listings, blocks)
+        self.blocks = blocks
+        self.prefetched = Prefetched(self._fetched, seconds=client.limits.fetched_seconds)
         self._reading: set[Key] = set()  # objects that are being read
-        self._prefetched_stats = PrefetchedStats(self._look)
+        self.prefetched_stats = PrefetchedStats(self._look)
 
     @property
     def listable(self) -> bool:
-        return self._listings.listable
+        return self.listings.listable
 
     def begin(self) -> bool:
         """Make the first requests, see `probing.begin`."""
-        return probing.begin(self.client, self._listings)
+        return probing.begin(self.client, self.listings)
 
     # ---- store.Store
 
@@ -81,20 +81,20 @@ class ObjectStore(Store):
 
     def close(self) -> None:
         """Forget everything. Connections close when the store is dropped."""
-        self._answers.clear()
-        self._prefetched.clear()
+        self.answers.clear()
+        self.prefetched.clear()
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        if (key in self._reading and read == WHOLE) or (self._blocks is not None and self._blocks.holds(key, read)):
+        if (key in self._reading and read == WHOLE) or (self.blocks is not None and self.blocks.holds(key, read)):
             return
-        level = self._listings.known(key.parent)
+        level = self.listings.known(key.parent)
         position = None if level is None else level.find(key.name)
-        known = self._answers.fresh(key, noted=False)
+        known = self.answers.fresh(key, noted=False)
         if (level is not None and position is None) or (known is not None and known.stat is None):
             return  # it seems to be absent; a read will find that out
         size = None if level is None or position is None else level.sizes[position]
         read = around or read
-        self._prefetched.begin(key, read, size if read[1] is None else read[1])
+        self.prefetched.begin(key, read, size if read[1] is None else read[1])
 
     def _fetched(self, key: Key, start: int, length: int | None) -> Fetched:
         """Prefetch bytes. The parts of a range that are taken later become blocks of the block cache."""
@@ -107,8 +107,8 @@ class ObjectStore(Store):
 
     def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
         """Return bytes that were prefetched, if they are of the version of the last answer."""
-        fetched = self._prefetched.take(key, start, length)
-        known = self._answers.last(key)
+        fetched = self.prefetched.take(key, start, length)
+        known = self.answers.last(key)
         if fetched is None or known is None or known.stat is None:
             return None
         stored, first, data, stat = fetched
@@ -128,28 +128,28 @@ class ObjectStore(Store):
         """
         if not key:
             return self._directory(key)
-        known = self._answers.fresh(key) or self._under_way(key, read)
+        known = self.answers.fresh(key) or self._under_way(key, read)
         if known is not None and (known.stat is not None or read is not None):
             return self._objects.known_stat(key, known)
-        known = self._answers.last(key)
+        known = self.answers.last(key)
         if read is not None or (known is not None and known.stat is not None):
-            return self._prefetched_stats.once(key, lambda: self._look(key, read), lambda: self._find_remembered(key))
+            return self.prefetched_stats.once(key, lambda: self._look(key, read), lambda: self._find_remembered(key))
         return self._stat_anything(key)
 
     def _find_remembered(self, key: Key) -> Stat | None:
-        known = self._answers.fresh(key)
+        known = self.answers.fresh(key)
         return None if known is None else known.stat
 
     def holds(self, key: Key) -> bool:
-        since = self._answers.since()
-        if self._answers.exists(key, since):
+        since = self.answers.since()
+        if self.answers.exists(key, since):
             return True
         if not self.listable:
             return self.stat(key).is_dir
         try:
-            if len(self._listings.level(key, since)):
+            if len(self.listings.level(key, since)):
                 return True
-            there = len(self._listings.level(ROOT, since)) > 0
+            there = len(self.listings.level(ROOT, since)) > 0
         except CorruptData:  # the listing itself will report the error
             return self.stat(key).is_dir
         if not there:
@@ -157,48 +157,48 @@ class ObjectStore(Store):
         return False
 
     def listed_sizes(self, key: Key, names: Iterable[str]) -> Mapping[str, int]:
-        level = self._listings.known(key)
+        level = self.listings.known(key)
         places = {} if level is None else {name: level.find(name) for name in names}
         return {name: level.sizes[place] for name, place in places.items() if level is not None and place is not None}
 
     def shows(self, key: Key) -> bool:
-        return self._listings.shows(key)
+        return self.listings.shows(key)
 
     def lacks(self, key: Key) -> bool:
-        return self._listings.lacks(key)
+        return self.listings.lacks(key)
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
         return self._objects.vouch(key, texts)
 
     def prefetch_stat(self, key: Key) -> None:
         """Prefetch the answer of `stat` for an object that existed before. Does not block."""
-        if self._answers.fresh(key, noted=False) is None:
-            self._prefetched_stats.begin(key)
+        if self.answers.fresh(key, noted=False) is None:
+            self.prefetched_stats.begin(key)
 
     def _under_way(self, key: Key, read: Range | None) -> KnownObject | None:
         """Wait for a request about an object that is under way, and return its answer."""
-        self._prefetched_stats.wait(key)
+        self.prefetched_stats.wait(key)
         if read is not None:
-            self._prefetched.take(key, *read, last=False)
-        return self._answers.fresh(key)
+            self.prefetched.take(key, *read, last=False)
+        return self.answers.fresh(key)
 
     def _look(self, key: Key, read: Range | None = None) -> Stat:
         return self._objects.listed_stat(key, read is None) or self._objects.ask(key, read or WHOLE)
 
     def _stat_anything(self, key: Key) -> Stat:
         """Return the stat of an object or a directory."""
-        if self._answers.exists(key, self._answers.listed_since()):
+        if self.answers.exists(key, self.answers.listed_since()):
             return self._directory(key)
-        above = self._listings.known(key.parent)
+        above = self.listings.known(key.parent)
         if above is not None and key.name in above.prefixes:
             return self._directory(key)
         listed = self._objects.listed_stat(key)
         if listed is not None:
             return listed
-        is_object = self._listings.at(key) is not None  # otherwise it would be absent
+        is_object = self.listings.at(key) is not None  # otherwise it would be absent
         if not is_object and self.listable:
-            level = self._listings.known(key)
-            if len(self._listings.level(key, self._answers.since()) if level is None else level):
+            level = self.listings.known(key)
+            if len(self.listings.level(key, self.answers.since()) if level is None else level):
                 return self._directory(key)
         return self._objects.ask(key, WHOLE)
 
@@ -214,15 +214,15 @@ class ObjectStore(Store):
         if taken is not None:
             check_limit(self, key, len(taken[0]), limit)
             return taken
-        if self._blocks is not None and self._blocks.holds(key):
+        if self.blocks is not None and self.blocks.holds(key):
             self.stat(key, WHOLE)
-        known = self._answers.fresh(key)
+        known = self.answers.fresh(key)
         if known is not None:
             stat = self._objects.known_stat(key, known)
-            pending = self._answers.take(key, known)
-            body: Stored | None = self._answers.part(key, known, 0, stat.size)
-            if body is None and self._blocks is not None:
-                body = self._blocks.get(key, known.etag, stat.size)
+            pending = self.answers.take(key, known)
+            body: Stored | None = self.answers.part(key, known, 0, stat.size)
+            if body is None and self.blocks is not None:
+                body = self.blocks.get(key, known.etag, stat.size)
             if body is not None:
                 check_limit(self, key, len(body), limit)
                 return body, stat
@@ -235,7 +235,7 @@ class ObjectStore(Store):
         data = self._objects.keep_block(answer.object, answer.body())
         known, stat = self._objects.remember(key, answer.object, answer.asked)
         if len(data) <= SMALL_BYTES // 16:  # a document: it will be read again within the TTL
-            self._answers.keep(key, known, 0, bytes(data))
+            self.answers.keep(key, known, 0, bytes(data))
         return data, stat
 
     def read_range(self, key: Key, start: int, length: int, block: int = 0) -> tuple[bytes, Stat]:
@@ -243,22 +243,22 @@ class ObjectStore(Store):
         taken = self._taken(key, start, length) if start >= 0 else None
         if taken is not None:
             return bytes(taken[0]), taken[1]
-        known = self._answers.fresh(key)
+        known = self.answers.fresh(key)
         if not length or (start < 0 and length != -start):
             stat = self._objects.known_stat(key, known) if known is not None else self.stat(key, WHOLE)
             start = start if start >= 0 else stat.size + start
             check_range(self, key, start, length, stat.size)
-            return self._range(key, start, length, self._answers.last(key), block) if length else (b"", stat)
+            return self._range(key, start, length, self.answers.last(key), block) if length else (b"", stat)
         return self._range(key, start, length, known, block)
 
     def kept(self, key: Key, start: int, length: int) -> tuple[bytes, Stat] | None:
         """Return what `read_range` would, if no request is needed."""
-        known = self._answers.fresh(key)
+        known = self.answers.fresh(key)
         if known is None or known.stat is None:
             return None
-        body: Stored | None = self._answers.part(key, known, start, length)
-        if body is None and self._blocks is not None:
-            body = self._blocks.get(key, known.etag, known.stat.size, (start, length))
+        body: Stored | None = self.answers.part(key, known, start, length)
+        if body is None and self.blocks is not None:
+            body = self.blocks.get(key, known.etag, known.stat.size, (start, length))
         return None if body is None or len(body) != length else (bytes(body), known.stat)
 
     def _range(self, key: Key, start: int, length: int, known: KnownObject | None, block: int) -> tuple[bytes, Stat]:
@@ -269,7 +269,7 @@ class ObjectStore(Store):
             kept = self.kept(key, start, length)
             if kept is not None:
                 return kept
-            self._answers.take(key, known)
+            self.answers.take(key, known)
         match = known.etag if known is not None else None
         if stat is not None and stat.size <= SMALL_BYTES and not self._objects.gives_ranges:
             whole, now = self.read(key, SMALL_BYTES)
@@ -279,7 +279,7 @@ class ObjectStore(Store):
         try:
             answer = self._objects.get(key, start, length, match=match, patient=True)
         except Stale:
-            self._answers.forget(key)
+            self.answers.forget(key)
             raise
         size = answer.object.size
         first = start if start >= 0 else size + start
@@ -290,38 +290,38 @@ class ObjectStore(Store):
         return data, self._objects.remember(key, answer.object, answer.asked)[1]
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
-        level = self._listings.show(key)
+        level = self.listings.show(key)
         directory = self._directory(key)._replace(version=None)  # a member has another one, if any
         for name in sorted({*level.names, *level.prefixes}):
             position = level.find(name)
             if position is None:
                 yield Member(name, True, directory)
             else:
-                yield Member(name, False, level.stat(position, self._answers.clock))
+                yield Member(name, False, level.stat(position, self.answers.clock))
 
     def left_out(self, key: Key) -> Iterator[str]:
         if self.listable:
-            self._listings.show(key)
+            self.listings.show(key)
             yield from self.client.left_out(key)
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        level = self._listings.known(key)
+        level = self.listings.known(key)
         if level is None and self.listable:
-            yield from self._listings.names(key, cuts)
+            yield from self.listings.names(key, cuts)
             return
-        level = level or self._listings.listing(key)
+        level = level or self.listings.listing(key)
         yield level.names
         rest = iter(sorted(level.prefixes))
         while batch := list(islice(rest, BATCH_NAMES)):
             yield batch
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        return self._listings.times(key, names)
+        return self.listings.times(key, names)
 
     def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        self._listings.prefetch_listing(key, cuts)
+        self.listings.prefetch_listing(key, cuts)
 
     def _directory(self, key: Key) -> Stat:
         """Return the stat of a directory. Its version stands for the listing that is remembered, if there is one."""
-        level = self._listings.known(key)
-        return Stat(True, 0, self._listings.mtime_ns, None if level is None else level.asked)
+        level = self.listings.known(key)
+        return Stat(True, 0, self.listings.mtime_ns, None if level is None else level.asked)

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from fake_s3 import BUCKET, CHUNK, FakeS3
-from waiting import Clock
+from fake_s3 import BIG, BUCKET, CHUNK, FakeS3
+from remote_stores import LARGE, A, opened
+from waiting import Clock, until
 
 from fsbridge.asking import as_of
 from fsbridge.config import Remote, RemoteLimits
@@ -155,3 +156,12 @@ def test_p6_the_memory_has_a_bound() -> None:
         answers.keep(key, answers.put(key, stat()), 0, OBJECT)
         answers.put_tree(key, {}, time.monotonic())
     assert answers._objects.used == answers._seen.used == answers._trees.used == len(answers._bodies) == 5
+
+
+def test_p11_unread_bodies_are_let_go(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.store.remote.answers.KEPT_SECONDS", 0.1)
+    store = opened(server, ttl=0.1)
+    store.stat(LARGE, WHOLE)
+    store.stat(A, WHOLE)
+    until(lambda: not store.answers._bodies)
+    assert store.read(LARGE, 1 << 24)[0] == BIG

@@ -1,4 +1,4 @@
-"""Credentials of a profile in `~/.aws`, as a server sees them."""
+"""obstore set up by options and environment: credentials of a profile in `~/.aws` as a server sees them, URLs of buckets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fake_s3 import BUCKET, FakeS3
 
 from fsbridge.config import Remote, RemoteLimits
 from fsbridge.errors import SetupError
+from fsbridge.store.remote.backends import backend, bucket_url
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.urls import parse_url
 
@@ -80,3 +81,20 @@ def test_credentials_of_the_default_profile_are_used_without_an_option(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     assert used().startswith("AKIAVARIABLE/")
+
+
+def test_the_bucket_is_where_obstore_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    patience = {"timeout": 1.0, "retry_timeout": 1.0, "max_retries": 1, "max_backoff": 1.0}
+
+    def find_url(url: str, remote: Remote) -> str:
+        location = parse_url(url)
+        return bucket_url(location, remote, backend(location, remote, patience, 1))
+
+    for remote, url in (
+        (Remote(region="eu-west-1"), "https://s3.eu-west-1.amazonaws.com/bucket"),
+        (Remote(endpoint="https://h/x/"), "https://h/x/bucket"),
+    ):
+        assert find_url("s3://bucket/z", remote) == url
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert find_url("s3://bucket/z", Remote(anonymous=True)) == "https://s3.eu-north-1.amazonaws.com/bucket"
+    assert find_url("gs://b/z", Remote(anonymous=True)) == "https://storage.googleapis.com/b"

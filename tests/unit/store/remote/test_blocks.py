@@ -300,8 +300,8 @@ def test_p9_buckets_of_one_name_on_two_servers_share_no_blocks(server: FakeS3, t
             config = Config(f"s3://{BUCKET}/z", "", remote=remote, immutable=True)
             store = object_store(parse_url(config.source), config)
             assert store.read(A, 1 << 20)[0] == bytes([number]) * 1000
-            assert store._blocks is not None
-            store._blocks.flush()
+            assert store.blocks is not None
+            store.blocks.flush()
     finally:
         other.stop()
 

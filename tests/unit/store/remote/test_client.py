@@ -13,9 +13,11 @@ from fake_s3 import FakeS3
 from remote_stores import A, B, opened
 from waiting import until
 
-from fsbridge.errors import NotFound, Unreachable
+from fsbridge.config import Remote
+from fsbridge.errors import CorruptData, NotFound, Unreachable
 from fsbridge.store import WHOLE, Key
-from fsbridge.store.remote.client import FirstAnswer
+from fsbridge.store.remote.client import Client, FirstAnswer
+from fsbridge.store.remote.urls import parse_url
 
 
 def refuse() -> None:
@@ -71,3 +73,10 @@ def test_p8_a_panic_of_the_library_is_an_error_without_secrets(server: FakeS3) -
         with pytest.raises(Unreachable, match="odd characters") as caught:
             call()
         assert "SECRET" not in str(caught.value)
+
+
+def test_azure_buckets_say_why_they_cannot_be_listed() -> None:
+    location = parse_url("az://box@account.blob.core.windows.net/z")
+    found = Client(location, Remote(anonymous=True))._list_error(type("InvalidPathError", (Exception,), {})(), "")
+    assert type(found) is CorruptData
+    assert "a key in it has an empty part" in str(found)

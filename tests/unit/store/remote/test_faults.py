@@ -174,8 +174,7 @@ def test_p3_an_array_that_is_removed_from_a_web_server_is_absent(server: FakeS3)
 
 
 def test_p3_a_store_without_any_of_its_objects_is_no_empty_group(server: FakeS3) -> None:
-    store = opened(server, ttl=0.0)
-    store._answers._listing_ttl = 0.0
+    store = ObjectStore(opened(server).client, Answers(0.0, 0.0))
     assert store.begin()
     server.objects.clear()
     with pytest.raises(Stale, match="no longer there"):

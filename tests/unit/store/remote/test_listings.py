@@ -58,8 +58,8 @@ def test_a_listing_of_many_pages_in_parts(short_pages: FakeS3) -> None:
         short_pages.gathered(PARTS - 1, lambda request: request.query.get("start-after")),
     ):
         store.prefetch_listing(NESTED, ChunkKeys("/", "c").spread((200, 50)))
-        assert len(store._listings.level(NESTED)) == 201
-        assert all(len(store._listings.level(NESTED / str(i))) == 50 for i in range(200))
+        assert len(store.listings.level(NESTED)) == 201
+        assert all(len(store.listings.level(NESTED / str(i))) == 50 for i in range(200))
         store.prefetch_listing(NESTED)  # is known
     assert len(requests) <= 101 + PARTS
 

@@ -11,9 +11,9 @@ from botocore.credentials import Credentials
 from fake_s3 import BUCKET, FakeS3, Fault, Request
 
 from fsbridge.config import REMOTE_LIMITS, Remote, RemoteLimits
-from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
-from fsbridge.store.remote.backends import bucket_url
+from fsbridge.errors import FsbridgeError, TimedOut
 from fsbridge.store.remote.client import Client
+from fsbridge.store.remote.odd_keys import OddKeys
 from fsbridge.store.remote.urls import parse_url
 
 
@@ -83,26 +83,6 @@ def test_google_buckets_are_listed_alike_without_credentials(odd: FakeS3) -> Non
     assert own(odd.requests[-1])
 
 
-def test_azure_buckets_say_why_they_cannot_be_listed() -> None:
-    location = parse_url("az://box@account.blob.core.windows.net/z")
-    found = Client(location, Remote(anonymous=True))._list_error(type("InvalidPathError", (Exception,), {})(), "")
-    assert type(found) is CorruptData
-    assert "a key in it has an empty part" in str(found)
-
-
-def test_the_bucket_is_where_obstore_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    location = parse_url("s3://bucket/z")
-    for remote, url in (
-        (Remote(region="eu-west-1"), "https://s3.eu-west-1.amazonaws.com/bucket"),
-        (Remote(endpoint="https://h/x/"), "https://h/x/bucket"),
-    ):
-        assert bucket_url(location, remote, Client(location, remote)._metadata) == url
-    monkeypatch.setenv("AWS_REGION", "eu-north-1")
-    remote = Remote(anonymous=True)
-    assert bucket_url(location, remote, Client(location, remote)._metadata) == "https://s3.eu-north-1.amazonaws.com/bucket"
-    assert bucket_url(parse_url("gs://b/z"), remote, None) == "https://storage.googleapis.com/b"  # type: ignore[arg-type]
-
-
 ENTRY = "<Key>z/k</Key><LastModified>2020-01-01T00:00:00Z</LastModified><Size>1</Size>"
 BOMB = '<!DOCTYPE b [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]><ListBucketResult>&b;</ListBucketResult>'
 
@@ -143,8 +123,9 @@ def test_p6_p7_listings_without_an_end_are_given_up(odd: FakeS3) -> None:
     with pytest.raises(FsbridgeError, match="one page again and again"):
         client(odd).level("")
     odd.fault = lambda request: Fault(status=200, body=again.format(request.number).encode()) if own(request) else None
+    bucket = f"{odd.endpoint}/{BUCKET}"
     with pytest.raises(TimedOut, match="does not end"):
-        list(client(odd)._odd.pages("", None, True, 0.0))
+        list(OddKeys(parse_url(f"s3://{BUCKET}/z"), Remote(anonymous=True), lambda: bucket).pages("", None, True, 0.0))
     odd.fault = lambda request: Fault(status=200, body=b" " * 2000) if own(request) else None
     with pytest.raises(FsbridgeError, match="a page of the server's listing has no end"):
         client(odd, limits=RemoteLimits(odd_page_bytes=1000)).level("")

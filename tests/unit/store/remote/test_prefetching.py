@@ -33,7 +33,7 @@ def store(server: FakeS3) -> ObjectStore:
 
 def arrived(store: ObjectStore, count: int) -> None:
     """Wait until so many ranges have come."""
-    ahead = store._prefetched
+    ahead = store.prefetched
     until(lambda: sum(part.arrived.is_set() for parts in ahead._parts.values() for part in parts) >= count)
 
 
@@ -53,7 +53,7 @@ def test_a_reader_of_what_is_prefetched_waits_for_it_and_sends_no_request(
         assert store.read(LARGE, 1 << 24)[0] == BIG
         assert store.read(B, 1 << 24)[0] == CHUNK[1:]
     assert sorted(request.key for request in requests) == ["z/a/big", "z/a/c/0", "z/a/c/1"]
-    assert store._prefetched.nbytes == 0
+    assert store.prefetched.nbytes == 0
 
 
 def test_p7_the_event_loop_takes_what_has_come_and_waits_for_nothing(server: FakeS3, store: ObjectStore) -> None:
@@ -239,21 +239,20 @@ def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, forget
     with server.counted() as requests, server.gathered(2, lambda request: "if-none-match" in request.headers):
         forgetful.prefetch_stat(A)
         assert forgetful.stat(B).size == len(CHUNK) - 1
-        forgetful._prefetched_stats.wait(A)
+        forgetful.prefetched_stats.wait(A)
     assert sorted(request.key for request in requests) == ["z/a/c/0", "z/a/c/1"]
 
 
-def test_a_look_at_what_is_being_asked_waits_for_that_answer(server: FakeS3, forgetful: ObjectStore) -> None:
-    forgetful._answers._ttl = 60.0
-    size = forgetful.stat(A, WHOLE).size
+def test_a_look_at_what_is_being_asked_waits_for_that_answer(server: FakeS3, store: ObjectStore) -> None:
+    size = store.stat(A, WHOLE).size
     for wrong in (False, True):
-        known = forgetful._answers.last(A)
+        known = store.answers.last(A)
         assert known is not None
-        forgetful._answers.put(A, known.stat, known.etag, known.asked - 1000)
+        store.answers.put(A, known.stat, known.etag, known.asked - 1000)
         server.latency = 0.3
         server.fault = refuse if wrong else lambda request: None
         with server.counted() as requests:
-            sizes = each(lambda number: _size(forgetful), range(8), 8)
+            sizes = each(lambda number: _size(store), range(8), 8)
         assert len(requests) == (8 if wrong else 1)
         assert sizes == 8 * [None if wrong else size]
 
@@ -262,9 +261,9 @@ def refuse(request: Request) -> Fault:
     return Fault(status=403)
 
 
-def _size(forgetful: ObjectStore) -> int | None:
+def _size(store: ObjectStore) -> int | None:
     try:
-        return forgetful.stat(A, WHOLE).size
+        return store.stat(A, WHOLE).size
     except FsbridgeError:
         return None
 

@@ -279,10 +279,10 @@ def test_weak_etags_are_versions_that_no_request_can_be_bound_to(server: FakeS3,
         for _ in range(2)
     ]
     assert cached[0].read(LARGE, 1 << 30)[0] == bytes(len(BIG))
-    assert cached[0]._blocks is not None
-    cached[0]._blocks.flush()
-    assert cached[1]._blocks is not None
-    assert not cached[1]._blocks.holds(LARGE)
+    assert cached[0].blocks is not None
+    cached[0].blocks.flush()
+    assert cached[1].blocks is not None
+    assert not cached[1].blocks.holds(LARGE)
 
 
 def test_etags_that_differ_between_list_and_get_are_not_changes(server: FakeS3) -> None:
@@ -355,9 +355,9 @@ def test_p9_an_etag_that_may_stand_for_other_bytes_proves_nothing(server: FakeS3
     store = opened(server)
     assert store.read(A, 1 << 20)[0] == CHUNK
     server.put("z/a/c/0", CHUNK[::-1], now, etag)
-    known = store._answers.last(A)
+    known = store.answers.last(A)
     assert known is not None
-    store._answers.put(A, known.stat, known.etag, known.asked - 2.0)  # longer ago than is believed
+    store.answers.put(A, known.stat, known.etag, known.asked - 2.0)  # longer ago than is believed
     store.stat(A, WHOLE)
     assert store.read(A, 1 << 20)[0] == CHUNK[::-1]
 
@@ -370,15 +370,14 @@ def test_p9_the_block_cache_keeps_nothing_of_such_an_object(
     end = (-16, 16)
 
     def cached() -> ObjectStore:
-        store = opened(server)
-        store._blocks = BlockCache(str(tmp_path / "cache"), 1 << 20, "s3://bucket/z")
-        return store
+        blocks = BlockCache(str(tmp_path / "cache"), 1 << 20, "s3://bucket/z")
+        return ObjectStore(opened(server).client, Answers(1.0, 60.0), blocks)
 
     first = cached()
     first.stat(A, end)
     assert first.read_range(A, *end)[0] == CHUNK[-16:]
-    assert first._blocks is not None
-    first._blocks.flush()
+    assert first.blocks is not None
+    first.blocks.flush()
     server.put("z/a/c/0", CHUNK[::-1], now, NGINX)
     Clock(monkeypatch).passes(1000.0)  # so long ago that it counts as settled
     second = cached()
