@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # Python's own exit code for it is 1, which means "they differ" to `diff`
         if sys.flags.dev_mode:
             raise
-        return _said(_unexpected(error))
+        return _said(_wrap_unexpected(error))
 
 
 def _words(ctl: bool = False) -> list[str]:
@@ -95,7 +95,7 @@ def _said(error: SetupError) -> int:
     return error.exit_code
 
 
-def _unexpected(error: Exception) -> SetupError:
+def _wrap_unexpected(error: Exception) -> SetupError:
     """Return what is said about an exception that was not foreseen."""
     if isinstance(error, MemoryError):
         return SetupError("there is not enough memory", "a smaller --cache-size may help", SYSTEM)

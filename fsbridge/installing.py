@@ -36,7 +36,7 @@ class Installation:
     """What fsbridge requires, extras included: names of distributions, with their versions."""
 
     @classmethod
-    def present(cls) -> Installation:
+    def find(cls) -> Installation:
         """Return the installation that this process runs from."""
         return cls(
             sys.executable,
@@ -82,12 +82,12 @@ def install(name: str, before: str = "") -> str:
 
     It names the versions that fsbridge can use. fsbridge itself is named nowhere: no index has it under its name.
     """
-    return Installation.present().install(name, before)
+    return Installation.find().install(name, before)
 
 
 def repair(names: Sequence[str]) -> str:
     """Return the command that installs again distributions that fsbridge cannot do without."""
-    return Installation.present().repair(names)
+    return Installation.find().repair(names)
 
 
 def distribution(module: str) -> str | None:

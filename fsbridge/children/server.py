@@ -87,12 +87,12 @@ def serve(control: socket.socket, child: Serve) -> None:
         elif message.startswith(FORGET):
             forgotten |= {int(number) for number in message.removeprefix(FORGET).split()}
         else:
-            answer = _waited(int(message.removeprefix(REAP)), 0)
+            answer = _wait_for(int(message.removeprefix(REAP)), 0)
             control.send(NO if answer is None else b"%d" % answer[1])
-        forgotten = {number for number in forgotten if _waited(number, os.WNOHANG) == (0, 0)}
+        forgotten = {number for number in forgotten if _wait_for(number, os.WNOHANG) == (0, 0)}
 
 
-def _waited(number: int, options: int) -> tuple[int, int] | None:
+def _wait_for(number: int, options: int) -> tuple[int, int] | None:
     """Return os.waitpid's answer, or None if the number is no child of this process."""
     try:
         return os.waitpid(number, options)

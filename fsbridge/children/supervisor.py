@@ -96,7 +96,7 @@ class Supervisor:
             self._check(subject, part)
             try:
                 child = self._ready(prepare)
-                return child.ask(self._shortened(question), limit, seconds, attachments, supply)
+                return child.ask(self._shorten(question), limit, seconds, attachments, supply)
             except ChildGone:
                 self._forget_dead()
                 if deadline.passed:
@@ -157,7 +157,7 @@ class Supervisor:
             if self._child is not None and not self._child.alive:
                 self._end()
 
-    def _shortened(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _shorten(self, question: dict[str, Any]) -> dict[str, Any]:
         if "computing" not in question or not self._endless:
             return question
         with self._lock:

@@ -225,7 +225,7 @@ class Report:
             "bytes_decoded": self._cache.counts().decoded if self._cache else 0,
             "cache": self._cache_use(),
             "errors": {_name(code): times for code, times in dict(counters.errors).items()},
-            "last_error": _described(failures[-1]) if failures else None,
+            "last_error": _describe(failures[-1]) if failures else None,
             "log_level": logging.getLevelName(logging.getLogger().level).lower(),
             "access_log": self._access_log is not None,
         }
@@ -254,7 +254,7 @@ class Report:
     def _errors(self, question: Mapping[str, Any], _descriptors: list[int]) -> dict[str, Any]:
         below = str(question.get("path", "")).strip("/")
         failures = self._filesystem.counters.failures()
-        return {"errors": [_described(failure) for failure in failures if _beneath(failure.path.strip("/"), below)]}
+        return {"errors": [_describe(failure) for failure in failures if _beneath(failure.path.strip("/"), below)]}
 
     def _log_level(self, question: Mapping[str, Any], _descriptors: list[int]) -> dict[str, Any]:
         level = question.get("level")
@@ -279,5 +279,5 @@ def _name(code: int) -> str:
     return errno.errorcode.get(code, str(code))
 
 
-def _described(failure: Failure) -> dict[str, Any]:
+def _describe(failure: Failure) -> dict[str, Any]:
     return {**failure._asdict(), "errno": _name(failure.errno)}

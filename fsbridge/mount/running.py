@@ -147,7 +147,7 @@ def _in_folder(folder: str, table: Sequence[Mounted]) -> list[Running]:
     except OSError:
         return []
     for name in names:
-        if name.endswith(".json") and (daemon := _described(f"{folder}/{name}")) is not None:
+        if name.endswith(".json") and (daemon := _describe(f"{folder}/{name}")) is not None:
             mounted = any(mount.point == daemon.mountpoint for mount in table)
             if mounted or _lives(daemon):
                 daemons.append(daemon)
@@ -158,7 +158,7 @@ def _in_folder(folder: str, table: Sequence[Mounted]) -> list[Running]:
     return daemons
 
 
-def _described(path: str) -> Running | None:
+def _describe(path: str) -> Running | None:
     """Return what the file beside a control socket says; None if it is not such a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -37,7 +37,7 @@ SUBSTITUTES = 16
 """Most substitutes of the busy threads."""
 
 
-def _logged(error: Exception) -> None:
+def _log_error(error: Exception) -> None:
     log.error("unexpected %s on a worker", type(error).__name__, exc_info=error)
 
 
@@ -52,7 +52,7 @@ class Workers:
         self,
         name: str,
         threads: int,
-        report: Callable[[Exception], object] = _logged,
+        report: Callable[[Exception], object] = _log_error,
         idle_seconds: float = IDLE_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
     ) -> None:
@@ -100,14 +100,14 @@ class Workers:
                 self._jobs.appendleft((job, dropped))
             else:
                 self._jobs.append((job, dropped))
-            if self._idle >= len(self._jobs) or self._running >= self._allowed():  # as many as wait will take one each
+            if self._idle >= len(self._jobs) or self._running >= self._count_allowed():  # as many as wait will take one each
                 self._changed.notify()
             else:
                 self._start_thread()
         if out_of_date is not None:
             out_of_date()
 
-    def _allowed(self) -> int:
+    def _count_allowed(self) -> int:
         """Return the most threads that there may be now."""
         busy = list(self._begun.values())
         return self._threads + min(SUBSTITUTES, sum(begun.seconds > self._slow_seconds for begun in busy))
@@ -134,7 +134,7 @@ class Workers:
     def _next(self) -> Callable[[], object] | None:
         """Return the next job; None for a thread that is to end, which then counts as ended for later submissions."""
         with self._changed:
-            if self._running > self._allowed():  # the thread that this one replaced is free again
+            if self._running > self._count_allowed():  # the thread that this one replaced is free again
                 self._running -= 1
                 return None
             self._idle += 1

@@ -44,7 +44,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalStor
     opened.close()
 
 
-def waits(ask: Callable[[], Any]) -> bool:
+def would_wait(ask: Callable[[], Any]) -> bool:
     """Tell if a question is left to a caller that may wait."""
     try:
         with asking.without_waiting():
@@ -73,7 +73,7 @@ def test_p3_a_link_to_nothing_is_never_absent(tmp_path: Path, store: LocalStore)
     for _ in range(2):
         with pytest.raises(CorruptData):
             store.stat(Key("d/annexed"))
-        assert waits(lambda: store.stat(Key("d/annexed")))
+        assert would_wait(lambda: store.stat(Key("d/annexed")))
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSYS, errno.EXDEV, errno.ELOOP, errno.EACCES])
@@ -81,7 +81,7 @@ def test_refusals_of_openat2_are_left_to_a_worker(store: LocalStore, number: int
     openat2 = descriptors.openat2
     cached = descriptors.BENEATH_CACHED
     monkeypatch.setattr(descriptors, "openat2", lambda *given: (-1, number) if given[3] == cached else openat2(*given))
-    assert waits(lambda: store.stat(Key("d/chunk")))
+    assert would_wait(lambda: store.stat(Key("d/chunk")))
     assert store.stat(Key("d/chunk")).size == 5
 
 
@@ -91,7 +91,7 @@ def test_bytes_that_are_not_in_memory_are_left_to_a_worker(store: LocalStore, mo
 
     for preadv in (refuse, lambda *given: 3):
         monkeypatch.setattr(os, "preadv", preadv)
-        assert waits(lambda: store.read(Key("d/chunk"), 10))
+        assert would_wait(lambda: store.read(Key("d/chunk"), 10))
     assert store.read(Key("d/chunk"), 10)[0] == b"chunk"
 
 
@@ -110,23 +110,23 @@ def test_p9_a_file_opened_at_once_that_changes_while_it_is_read_is_stale(store: 
 def test_listings_and_large_objects_are_left_to_a_worker(store: LocalStore, tmp_path: Path) -> None:
     (tmp_path / "d/large").write_bytes(bytes(AT_ONCE_BYTES + 1))
     assert store.stat(Key("d/large")).size == AT_ONCE_BYTES + 1
-    assert waits(lambda: store.read(Key("d/large"), 1 << 20))
-    assert waits(lambda: list(store.list(ROOT)))
-    assert waits(lambda: list(store.names(Key("d"))))
-    assert waits(lambda: store.mtimes(Key("d"), ["chunk"]))
+    assert would_wait(lambda: store.read(Key("d/large"), 1 << 20))
+    assert would_wait(lambda: list(store.list(ROOT)))
+    assert would_wait(lambda: list(store.names(Key("d"))))
+    assert would_wait(lambda: store.mtimes(Key("d"), ["chunk"]))
 
 
 def test_a_file_system_that_is_not_known_to_be_local_is_left_to_a_worker() -> None:
     """A network file system is one, and so is /proc."""
     store = LocalStore("/proc/sys")
     assert store.stat(ROOT).is_dir
-    assert waits(lambda: store.stat(ROOT))
+    assert would_wait(lambda: store.stat(ROOT))
     store.close()
 
 
 def test_p3_a_store_that_was_replaced_is_left_to_a_worker(store: LocalStore, tmp_path: Path) -> None:
     tmp_path.rename(tmp_path.with_name("old"))
-    assert waits(lambda: store.stat(Key("d/chunk")))
+    assert would_wait(lambda: store.stat(Key("d/chunk")))
     tmp_path.with_name("old").rename(tmp_path)
 
 
@@ -144,16 +144,16 @@ def test_p3_in_an_immutable_store_a_name_is_absent_only_while_the_store_is_there
             store.stat(Key("nothing"))
         assert store.read(Key("chunk"), 10)[0] == b"chunk"
     (tmp_path / "s").rename(tmp_path / "t")
-    assert waits(lambda: store.stat(Key("nothing")))
+    assert would_wait(lambda: store.stat(Key("nothing")))
     with pytest.raises(Stale):
         store.stat(Key("nothing"))
     store.close()
-    assert waits(lambda: store.stat(Key("chunk")))
+    assert would_wait(lambda: store.stat(Key("chunk")))
 
 
 def test_p4_links_out_of_the_store_are_left_to_a_worker(store: LocalStore, tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/etc/hostname")
-    assert waits(lambda: store.stat(Key("out")))
+    assert would_wait(lambda: store.stat(Key("out")))
 
 
 def test_other_threads_may_wait_meanwhile(store: LocalStore) -> None:
@@ -168,7 +168,7 @@ def test_other_threads_may_wait_meanwhile(store: LocalStore) -> None:
 
 def test_p7_the_end_of_an_inner_context_does_not_permit_the_outer_one_to_wait(store: LocalStore) -> None:
     with asking.without_waiting():
-        assert waits(lambda: list(store.list(ROOT)))
+        assert would_wait(lambda: list(store.list(ROOT)))
         with pytest.raises(WouldWait):
             list(store.list(ROOT))
     assert len(list(store.list(ROOT))) == 1
@@ -271,7 +271,7 @@ def test_a_slow_listing_will_do_as_long_as_listings_may_be_old_and_counts_as_use
     assert answers.oldest > 4.5
 
 
-def test_a_question_may_take_all_answers_as_old_as_listings_or_none_that_is_remembered() -> None:
+def test_a_question_takes_answers_as_old_as_listings_or_none_remembered() -> None:
     with as_of(5.0, 3.0):
         with as_listed():
             assert (context.as_of, context.listed) == (3.0, 3.0)
@@ -319,7 +319,7 @@ def test_a_question_made_of_many_has_one_age_limit() -> None:
         assert (context.as_of, context.listed) == (5.0, 3.0)
 
 
-def test_an_answer_that_is_used_where_no_age_is_asked_for_ages_nothing_that_comes_later() -> None:
+def test_an_answer_used_where_no_age_is_asked_for_ages_nothing_later() -> None:
     used(2.0)
     assert oldest() > 2.0
 

@@ -60,7 +60,7 @@ def test_a_module_has_a_distribution_only_if_fsbridge_requires_it() -> None:
 
 
 def test_the_present_installation_is_that_of_this_process() -> None:
-    here = Installation.present()
+    here = Installation.find()
     assert (here.python, here.prefix, here.is_root) == (sys.executable, sys.prefix, os.geteuid() == 0)
     assert any(line.startswith(here.requirements["numpy"]) for line in metadata.requires("fsbridge-fuse") or [])
     assert install("other") == here.install("other")

@@ -134,10 +134,10 @@ class LocalStore(Store):
                         self._allow_damaged(key / member.name, error, refused)
                         yield Member(member.name, False, _UNKNOWN, True)
                     if len(links) == BATCH_NAMES:
-                        yield from self._linked(links, refused)
+                        yield from self._follow_links(links, refused)
                         links = {}
             if links:
-                yield from self._linked(links, refused)
+                yield from self._follow_links(links, refused)
         except OSError as error:
             raise named(error, self.describe(key)) from None
         finally:
@@ -205,7 +205,7 @@ class LocalStore(Store):
             except (FsbridgeError, OSError):
                 continue  # it is listed, and opening it reports the error
 
-    def _linked(self, links: Mapping[Key, os.stat_result], refused: _Refused) -> Iterator[Member]:
+    def _follow_links(self, links: Mapping[Key, os.stat_result], refused: _Refused) -> Iterator[Member]:
         """Yield what links lead to. A link to a dead server is listed as a directory; looking it up raises the error."""
 
         def look(key: Key) -> Sequence[Member]:

@@ -119,7 +119,7 @@ class Response:
     def body(self) -> memoryview:
         """All bytes of the range; Unreachable when the server sends fewer."""
         try:
-            data = memoryview(_called(self._result.bytes))
+            data = memoryview(_call(self._result.bytes))
         except Exception as error:
             raise translate(error, self._place) from None
         if len(data) != self.stop - self.start:
@@ -183,11 +183,11 @@ class Client:
             chosen = self._data if patient else self._metadata
             asked = time.monotonic()
             try:
-                result = self._first.of(lambda: _called(lambda: chosen.get(key, options=options)))  # type: ignore[arg-type]
+                result = self._first.of(lambda: _call(lambda: chosen.get(key, options=options)))  # type: ignore[arg-type]
             except Exception as error:
                 if type(error).__name__ == "NotModifiedError":
                     return None
-                raise self._judged(translate(error, place), place) from None
+                raise self._judge(translate(error, place), place) from None
         meta = _object(key, result.meta)
         if match is not None and bare(meta.etag) != bare(match):
             raise Stale(f"{place}: replaced")
@@ -201,11 +201,11 @@ class Client:
     def _head(self, key: str) -> Object:
         with self._slots:
             try:
-                return _object(key, _called(lambda: self._metadata.head(key)))
+                return _object(key, _call(lambda: self._metadata.head(key)))
             except FileNotFoundError:
                 pass  # HEAD has no body; that of a GET tells if a store or a gateway has answered
             except Exception as error:
-                raise self._judged(translate(error, self.place(key)), self.place(key)) from None
+                raise self._judge(translate(error, self.place(key)), self.place(key)) from None
         response = self.get(key)
         assert response is not None  # None is only for `other_than`
         return response.object
@@ -254,7 +254,7 @@ class Client:
             count = 0
             try:
                 pages = iter(self._metadata.list(prefix or None, offset=last, chunk_size=self.limits.page_keys))
-                while (page := self._first.of(lambda pages=pages: _called(lambda: next(pages, None)))) is not None:  # type: ignore[misc]
+                while (page := self._first.of(lambda pages=pages: _call(lambda: next(pages, None)))) is not None:  # type: ignore[misc]
                     items = [_object(str(meta["path"]), meta) for meta in page]
                     if items and items[0].key in begun:
                         raise Unreachable(f"{self.place(prefix)}: the server lists one page again and again")
@@ -303,7 +303,7 @@ class Client:
         for attempt in range(LIST_ATTEMPTS):
             with self._slots:
                 try:
-                    return self._first.of(lambda: _called(call))
+                    return self._first.of(lambda: _call(call))
                 except Exception as error:
                     if attempt == LIST_ATTEMPTS - 1 or not broke_off(error):
                         raise self._list_error(error, prefix) from None
@@ -322,13 +322,13 @@ class Client:
             return Unreachable(f"{place}: the bucket does not exist (any more)")
         return fault
 
-    def _judged(self, error: FsbridgeError, place: str) -> FsbridgeError:
+    def _judge(self, error: FsbridgeError, place: str) -> FsbridgeError:
         if isinstance(error, Withheld) and self.absent_403:
             return TakenForAbsent(f"{place}: not there, or refused")
         return error
 
 
-def _called(call: Callable[[], R]) -> R:
+def _call(call: Callable[[], R]) -> R:
     """Return or raise what a call of obstore does, but raise Panic if obstore panics because it can make no request.
 
     The PanicException that obstore raises is no subclass of Exception, so handlers of errors would miss it.

@@ -38,7 +38,7 @@ class _Finder:
         return spec_from_file_location(name, loader=ExtensionFileLoader(name, self._path)) if name == _LIBRARY else None
 
 
-def _copied() -> ModuleType:
+def _copy_library() -> ModuleType:
     """Load obstore with a copy of its library. All others in this process keep the one that they have imported.
 
     The copy is in memory, because the system loads the same file only once into a process.
@@ -70,7 +70,7 @@ _used: list[ModuleType] = []
 
 
 def _usable() -> ModuleType:
-    _used.append(_copied() if _used else obstore)
+    _used.append(_copy_library() if _used else obstore)
     return _used[-1]
 
 

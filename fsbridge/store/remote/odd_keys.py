@@ -44,7 +44,7 @@ class OddKey(CorruptData):
     """A listing has a key that no path can be."""
 
 
-class Page(NamedTuple):
+class OddPage(NamedTuple):
     """A page of a LIST, with keys below the location. `objects`: what obstore says of each. `token`: of the next page."""
 
     prefixes: list[str]
@@ -94,12 +94,12 @@ class OddKeys:
                 raise TimedOut(f"{self._location.text}: the server's listing does not end")
             token = page.token
 
-    def _page(self, asked: Mapping[str, str]) -> Page:
+    def _page(self, asked: Mapping[str, str]) -> OddPage:
         place = self._location.text
         for left in reversed(range(ATTEMPTS)):
             try:
                 text = self._answer(self._url(asked))
-                return _parsed(text, self._root, asked["prefix"])
+                return _parse_page(text, self._root, asked["prefix"])
             except FsbridgeError:
                 raise
             except urllib.error.HTTPError as error:
@@ -177,7 +177,7 @@ def _opener(certificates: bytes) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects)
 
 
-def _parsed(text: bytes, root: str, prefix: str) -> Page:
+def _parse_page(text: bytes, root: str, prefix: str) -> OddPage:
     """Return the page that a server sent. Raises ValueError or ParseError for anything else.
 
     `root`: the part of all keys that is left out of the result; `prefix`: that of the LIST. An object of that name only
@@ -206,7 +206,7 @@ def _parsed(text: bytes, root: str, prefix: str) -> Page:
                 }
             )
     truncated = facts.get("IsTruncated", "").strip() == "true"
-    return Page(prefixes, objects, facts["NextContinuationToken"] if truncated else "")
+    return OddPage(prefixes, objects, facts["NextContinuationToken"] if truncated else "")
 
 
 def _name(element: Element) -> str:

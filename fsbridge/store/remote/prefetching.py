@@ -139,7 +139,7 @@ class Prefetched:
         self._lock = threading.Lock()
         self._parts: dict[Key, list[FetchedPart]] = {}
         self._waiting: OrderedDict[FetchedPart, Key] = OrderedDict()  # not asked for yet
-        self._threads = Workers("fetch", AHEAD_IN_FLIGHT, _unreported)
+        self._threads = Workers("fetch", AHEAD_IN_FLIGHT, _drop_error)
         self._asked = 0  # requests under way: never more than there are threads, which would leave out the oldest ones
         self._sweeping = False
         self.nbytes = 0
@@ -267,5 +267,5 @@ class Prefetched:
             self._sweep_later()
 
 
-def _unreported(_error: Exception) -> None:
+def _drop_error(_error: Exception) -> None:
     """Drop an error: the reader of the bytes asks again and meets it."""

@@ -62,7 +62,7 @@ class ObjectStore(Store):
         self.listings = Listings(client, answers, read_ahead)
         self._objects = RemoteObjects(client, answers, self.listings, blocks)
         self.blocks = blocks
-        self.prefetched = Prefetched(self._fetched, seconds=client.limits.fetched_seconds)
+        self.prefetched = Prefetched(self._fetch_bytes, seconds=client.limits.fetched_seconds)
         self._reading: set[Key] = set()  # objects that are being read
         self.prefetched_stats = PrefetchedStats(self._look)
 
@@ -96,7 +96,7 @@ class ObjectStore(Store):
         read = around or read
         self.prefetched.begin(key, read, size if read[1] is None else read[1])
 
-    def _fetched(self, key: Key, start: int, length: int | None) -> Fetched:
+    def _fetch_bytes(self, key: Key, start: int, length: int | None) -> Fetched:
         """Prefetch bytes. The parts of a range that are taken later become blocks of the block cache."""
         answer = self._objects.get(key, start, length, patient=True)
         data = answer.body()
@@ -105,7 +105,7 @@ class ObjectStore(Store):
             data = memoryview(self._objects.keep_block(answer.object, data))
         return answer.object, answer.start, data, stat
 
-    def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
+    def _take_bytes(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
         """Return bytes that were prefetched, if they are of the version of the last answer."""
         fetched = self.prefetched.take(key, start, length)
         known = self.answers.last(key)
@@ -128,7 +128,7 @@ class ObjectStore(Store):
         """
         if not key:
             return self._directory(key)
-        known = self.answers.fresh(key) or self._under_way(key, read)
+        known = self.answers.fresh(key) or self._await_request(key, read)
         if known is not None and (known.stat is not None or read is not None):
             return self._objects.known_stat(key, known)
         known = self.answers.last(key)
@@ -175,7 +175,7 @@ class ObjectStore(Store):
         if self.answers.fresh(key, noted=False) is None:
             self.prefetched_stats.begin(key)
 
-    def _under_way(self, key: Key, read: Range | None) -> KnownObject | None:
+    def _await_request(self, key: Key, read: Range | None) -> KnownObject | None:
         """Wait for a request about an object that is under way, and return its answer."""
         self.prefetched_stats.wait(key)
         if read is not None:
@@ -210,7 +210,7 @@ class ObjectStore(Store):
             self._reading.discard(key)
 
     def _read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
-        taken = self._taken(key, 0, None)
+        taken = self._take_bytes(key, 0, None)
         if taken is not None:
             check_limit(self, key, len(taken[0]), limit)
             return taken
@@ -240,7 +240,7 @@ class ObjectStore(Store):
 
     def read_range(self, key: Key, start: int, length: int, block: int = 0) -> tuple[bytes, Stat]:
         """Return bytes. `block`: the block cache keeps them in blocks of this many bytes, so that `kept` finds each."""
-        taken = self._taken(key, start, length) if start >= 0 else None
+        taken = self._take_bytes(key, start, length) if start >= 0 else None
         if taken is not None:
             return bytes(taken[0]), taken[1]
         known = self.answers.fresh(key)

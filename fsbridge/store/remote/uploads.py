@@ -67,7 +67,7 @@ class Uploads:
         except Exception as error:
             if self._absent_403 and type(error).__name__ == "PermissionDeniedError":
                 return None
-            raise self._translated(error, key) from None
+            raise self._translate(error, key) from None
 
     def holds(self, key: str, size: int, pieces: Iterator[Piece]) -> bool:
         """True if `pieces` have `size` bytes in all, and the object at `key` begins with them."""
@@ -86,7 +86,7 @@ class Uploads:
         except FileNotFoundError:
             return False
         except Exception as error:
-            raise self._translated(error, key) from None
+            raise self._translate(error, key) from None
 
     def put(self, key: str, size: int, note: str, pieces: Iterator[Piece]) -> None:
         """Write an object of `size` bytes, with `note` as an attribute unless it is empty."""
@@ -112,7 +112,7 @@ class Uploads:
         except Exception as error:
             if failures:
                 raise failures[0] from None
-            raise self._translated(error, key) from None
+            raise self._translate(error, key) from None
 
     def _speakable(self, key: str) -> str:
         """Return `key`; FsbridgeError if it is not UTF-8, because no object can have such a key."""
@@ -122,7 +122,7 @@ class Uploads:
             raise FsbridgeError("its name is not UTF-8, so no object can have it") from None
         return key
 
-    def _translated(self, error: Exception, key: str) -> FsbridgeError:
+    def _translate(self, error: Exception, key: str) -> FsbridgeError:
         if type(error).__name__ == "InvalidPathError":
             return FsbridgeError("no object can have its name")
         fault = translate(error, f"{self._bucket.text}/{key}", writes=True)

@@ -136,7 +136,7 @@ class OpenArchives:
         self.states: States = LRU(MAX_STATES)
         self._open: LRU[int, ZipStore] = LRU(most, ZipStore.rest)  # by id, unique while the store is in here
 
-    def used(self, store: ZipStore) -> None:
+    def note_use(self, store: ZipStore) -> None:
         """Note that a store has an open archive; the one used longest ago may be closed for it."""
         if self._open.get(id(store)) is None:
             self._open.put(id(store), store)
@@ -318,7 +318,7 @@ class ZipStore(Store):
                 archive = self._archive = self._open()
             else:
                 archive.blob.stat = archive.blob.stat._replace(settled=stat.settled)  # it may be settled by now
-        self._shared.used(self)
+        self._shared.note_use(self)
         return archive
 
     def _member(self, archive: _Archive, key: Key) -> ArchiveMember:

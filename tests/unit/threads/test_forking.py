@@ -16,7 +16,7 @@ from fsbridge.threads.forking import PerProcess, cached_property, make_lock
 
 
 @contextmanager
-def held(lock: Any) -> Iterator[None]:
+def hold_elsewhere(lock: Any) -> Iterator[None]:
     """Hold a lock in another thread, which no forked process has."""
     taken, over = threading.Event(), threading.Event()
 
@@ -115,7 +115,7 @@ def test_locks_of_threads_that_are_not_there_are_free() -> None:
         assert not lock.acquire(blocking=False)
         assert kept.get() == 2
 
-    with held(lock), held(kept._lock):
+    with hold_elsewhere(lock), hold_elsewhere(kept._lock):
         assert in_fork(child) == ""
         assert lock.locked()
 

@@ -216,7 +216,7 @@ def test_p4_a_link_that_is_replaced_while_it_is_followed_is_followed_again(
         store.read(Key.parse("link"), 100)
 
 
-def everything(store: LocalStore) -> list[Callable[[], object]]:
+def calls_of(store: LocalStore) -> list[Callable[[], object]]:
     """One call of each kind."""
     key = Key.parse("a/b/chunk")
     return [
@@ -243,7 +243,7 @@ def test_p3_p9_while_there_is_no_store_every_answer_is_an_error(root: Path, how:
         root.rename(root.with_name("old"))
     if how == "replaced by an empty directory":
         root.mkdir()
-    for call in everything(store):
+    for call in calls_of(store):
         with pytest.raises(Stale, match="store"):
             call()
     if how == "its parent renamed":

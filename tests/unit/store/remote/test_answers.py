@@ -24,21 +24,21 @@ OBJECT = bytes(range(200))
 KEY = Key("g/a/zarr.json")
 
 
-def stat(settled: bool = True) -> Stat:
+def make_stat(settled: bool = True) -> Stat:
     return Stat(False, len(OBJECT), 0, 1, settled)
 
 
-def filled(ttl: float, listing_ttl: float) -> Answers:
+def fill_answers(ttl: float, listing_ttl: float) -> Answers:
     """A memory that has just got an object and a listing of all that lies beneath the root."""
     answers, now = Answers(ttl, listing_ttl), time.monotonic()
-    answers.put(KEY, stat(), "etag")
+    answers.put(KEY, make_stat(), "etag")
     levels = split(ROOT, iter([[Object(KEY, 1, 0, "etag")]]), now)
     assert levels is not None
     answers.put_tree(ROOT, levels, now)
     return answers
 
 
-def believed(answers: Answers) -> tuple[bool, ...]:
+def list_believed(answers: Answers) -> tuple[bool, ...]:
     """Whether an object, a directory for the sake of an object and of a listing, a listing and a tree are believed."""
     objects, listings = answers.since(), answers.listed_since()
     return (
@@ -52,25 +52,25 @@ def believed(answers: Answers) -> tuple[bool, ...]:
 
 def test_p9_one_rule_of_age_holds_for_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    answers, forever = filled(1.0, 60.0), filled(math.inf, 60.0)
+    answers, forever = fill_answers(1.0, 60.0), fill_answers(math.inf, 60.0)
     clock.passes(0.9)
-    assert believed(answers) == (True, True, True, True, True)
+    assert list_believed(answers) == (True, True, True, True, True)
     clock.passes(0.2)
-    assert believed(answers) == (False, False, True, True, True)
+    assert list_believed(answers) == (False, False, True, True, True)
     clock.passes(60.0)
-    assert believed(answers) == (False, False, False, False, False)
-    assert believed(forever) == (True, True, True, True, True)
+    assert list_believed(answers) == (False, False, False, False, False)
+    assert list_believed(forever) == (True, True, True, True, True)
     with as_of(time.monotonic() - 600.0):
-        assert believed(answers) == (True, True, True, True, True)
+        assert list_believed(answers) == (True, True, True, True, True)
     with as_of(time.monotonic()):
-        assert believed(answers) == believed(forever) == (False, False, False, False, False)
+        assert list_believed(answers) == list_believed(forever) == (False, False, False, False, False)
     with as_of(time.monotonic(), time.monotonic() - 600.0):
-        assert believed(answers) == believed(forever) == (False, False, True, True, True)
+        assert list_believed(answers) == list_believed(forever) == (False, False, True, True, True)
 
 
 def test_p9_an_unsettled_version_is_believed_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, answers = Clock(monkeypatch), Answers(60.0, 60.0)
-    answers.put(KEY, stat(settled=False), "W/short")
+    answers.put(KEY, make_stat(settled=False), "W/short")
     assert answers.fresh(KEY) is not None
     clock.passes(0.3)
     assert answers.fresh(KEY) is None
@@ -127,7 +127,7 @@ def test_p9_a_listing_tells_no_version_that_other_bytes_may_have(server: FakeS3)
 
 def test_bytes_are_given_for_the_answer_that_they_came_with() -> None:
     answers = Answers(10.0, 10.0)
-    known = answers.put(KEY, stat(), "etag")
+    known = answers.put(KEY, make_stat(), "etag")
     answers.keep(KEY, known, 50, OBJECT[50:150])
     for start, length, bytes_kept in ((50, 100, True), (60, 20, True), (49, 2, False), (149, 2, False), (60, 0, True)):
         part = answers.part(KEY, known, start, length)
@@ -136,13 +136,13 @@ def test_bytes_are_given_for_the_answer_that_they_came_with() -> None:
     renewed = answers.renew(KEY, known)
     assert answers.part(KEY, known, 60, 20) is None
     assert answers.part(KEY, renewed, 60, 20) == OBJECT[60:80]
-    answers.put(KEY, stat(), "other")
+    answers.put(KEY, make_stat(), "other")
     assert answers.part(KEY, renewed, 60, 20) is None
 
 
 def test_a_response_is_given_to_one_reader() -> None:
     answers, response = Answers(10.0, 10.0), Response.__new__(Response)
-    known = answers.put(KEY, stat(), "etag")
+    known = answers.put(KEY, make_stat(), "etag")
     answers.keep(KEY, known, 0, response)
     assert answers.part(KEY, known, 0, 1) is None
     assert answers.take(KEY, known._replace(etag="other")) is None
@@ -153,7 +153,7 @@ def test_p6_the_memory_has_a_bound() -> None:
     answers = Answers(60.0, 60.0, RemoteLimits(objects=5, bodies=5, trees=5))
     for number in range(20):
         key = Key(f"{number}/c/0")
-        answers.keep(key, answers.put(key, stat()), 0, OBJECT)
+        answers.keep(key, answers.put(key, make_stat()), 0, OBJECT)
         answers.put_tree(key, {}, time.monotonic())
     assert answers._objects.used == answers._seen.used == answers._trees.used == len(answers._bodies) == 5
 

@@ -32,14 +32,14 @@ def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "credentials"
 
 
-def written(file: Path, name: str) -> None:
+def write_keys(file: Path, name: str) -> None:
     file.write_text(f"[lab]\naws_access_key_id = {name}\naws_secret_access_key = s\naws_session_token = T{name}\n")
 
 
 def test_credentials_that_are_renewed_under_a_mount_are_used(server: FakeS3, credentials: Path) -> None:
     """`aws sts` and single sign-on write credentials each hour; a file that is just being written leaves the old ones."""
     limits = RemoteLimits(credentials_seconds=0.0)  # each request asks for them
-    written(credentials, "AKIAONE")
+    write_keys(credentials, "AKIAONE")
     client = Client(parse_url(f"s3://{BUCKET}/z"), Remote(profile="lab", endpoint=server.endpoint, limits=limits))
 
     def used() -> str:
@@ -49,7 +49,7 @@ def test_credentials_that_are_renewed_under_a_mount_are_used(server: FakeS3, cre
         return f"{headers['authorization'].partition('=')[2].partition('/')[0]} {headers['x-amz-security-token']}"
 
     assert used() == "AKIAONE TAKIAONE"
-    written(credentials, "AKIATWO")
+    write_keys(credentials, "AKIATWO")
     assert used() == "AKIATWO TAKIATWO"
     credentials.write_text("[lab]\naws_access_key_id = AKIATHREE\n")
     assert used() == "AKIATWO TAKIATWO"

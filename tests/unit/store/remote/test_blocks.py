@@ -232,7 +232,7 @@ def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
         assert store.read(A, 1 << 20)[0] == CHUNK[::-1]
 
 
-def test_p11_one_mount_never_takes_more_than_the_size_and_makes_no_more_room_than_it_must(tmp_path: Path) -> None:
+def test_p11_one_mount_stays_within_the_size_and_removes_no_more_than_it_must(tmp_path: Path) -> None:
     """Bytes written since the last count are included: a sixteenth of the size fits into what one clearing has made free."""
     size, block = 1 << 20, 4096
     cache = BlockCache(str(tmp_path / "cache"), size, "u")

@@ -148,7 +148,7 @@ def test_p3_a_web_server_that_loses_the_store_is_an_error(server: FakeS3) -> Non
             store.stat(key, WHOLE)
 
 
-def test_p3_an_object_that_is_removed_from_a_web_server_does_not_make_the_others_errors(server: FakeS3) -> None:
+def test_p3_an_object_removed_from_a_web_server_leaves_the_others_readable(server: FakeS3) -> None:
     store = web(server, ttl=0.0)
     for key in (A, B, Key("zarr.json")):
         store.read(key, 1 << 20)

@@ -51,7 +51,7 @@ def open_store(server: FakeS3, limits: RemoteLimits = REMOTE_LIMITS, read_ahead:
     return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), remote), Answers(60.0, 60.0), read_ahead=read_ahead)
 
 
-def test_a_listing_of_many_pages_in_parts(short_pages: FakeS3) -> None:
+def test_a_listing_of_many_pages_is_made_in_parts(short_pages: FakeS3) -> None:
     store = open_store(short_pages)
     with (
         short_pages.counted() as requests,
@@ -188,7 +188,7 @@ def test_a_part_that_breaks_off_is_asked_for_again(short_pages: FakeS3) -> None:
     assert len(broken) >= PARTS
 
 
-def test_p3_a_server_that_cannot_begin_behind_a_key_is_asked_for_one_page_after_the_other(short_pages: FakeS3) -> None:
+def test_p3_a_server_that_cannot_start_after_a_key_is_asked_page_by_page(short_pages: FakeS3) -> None:
     """Once an error, and from then on right: never a listing that lacks something."""
     store = open_store(short_pages)
     original = short_pages._list

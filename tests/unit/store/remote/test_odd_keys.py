@@ -45,7 +45,7 @@ def client(
     return Client(parse_url(url), Remote(anonymous=anonymous, region=region, endpoint=server.endpoint, limits=limits))
 
 
-def own(request: Request) -> bool:
+def is_own(request: Request) -> bool:
     """True for a request that obstore has not sent."""
     return request.query.get("encoding-type") == "url"
 
@@ -64,7 +64,7 @@ def test_an_independent_signer_signs_alike(odd: FakeS3, keys: Credentials) -> No
     listed = client(odd, anonymous=False, region="eu-west-1")
     assert {found.key for found in listed.level("")[1]} >= {"plain"}
     assert {found.key for page in listed.beneath("", "b") for found in page} == {"plain", "\u00e4 +%41", "zarr.json"}
-    requests = [request for request in odd.requests if own(request)]
+    requests = [request for request in odd.requests if is_own(request)]
     assert {name for request in requests for name in request.query} >= {"continuation-token", "delimiter", "start-after"}
     for request in requests:
         query = dict(request.query)
@@ -80,7 +80,7 @@ def test_an_independent_signer_signs_alike(odd: FakeS3, keys: Credentials) -> No
 def test_google_buckets_are_listed_alike_without_credentials(odd: FakeS3) -> None:
     listed = client(odd, f"gs://{BUCKET}/z", region="")
     assert {found.key for found in listed.level("")[1]} >= {"plain"}
-    assert own(odd.requests[-1])
+    assert is_own(odd.requests[-1])
 
 
 ENTRY = "<Key>z/k</Key><LastModified>2020-01-01T00:00:00Z</LastModified><Size>1</Size>"
@@ -105,28 +105,28 @@ BOMB = '<!DOCTYPE b [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]><ListBucketRe
     ],
 )  # fmt: skip
 def test_p3_an_answer_that_makes_no_sense_is_an_error(odd: FakeS3, fault: Fault, said: str) -> None:
-    odd.fault = lambda request: fault if own(request) else None
+    odd.fault = lambda request: fault if is_own(request) else None
     with pytest.raises(FsbridgeError, match=said):
         client(odd).level("")
 
 
 def test_a_server_that_fails_once_is_asked_again(odd: FakeS3) -> None:
     faults = [Fault(status=503)]
-    odd.fault = lambda request: faults.pop() if own(request) and faults else None
+    odd.fault = lambda request: faults.pop() if is_own(request) and faults else None
     assert len(client(odd).level("")[1]) == 4
 
 
 def test_p6_p7_listings_without_an_end_are_given_up(odd: FakeS3) -> None:
     more = "<IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken>"
     again = f"<ListBucketResult>{more}<Contents>{ENTRY}</Contents></ListBucketResult>"
-    odd.fault = lambda request: Fault(status=200, body=again.format("t").encode()) if own(request) else None
+    odd.fault = lambda request: Fault(status=200, body=again.format("t").encode()) if is_own(request) else None
     with pytest.raises(FsbridgeError, match="one page again and again"):
         client(odd).level("")
-    odd.fault = lambda request: Fault(status=200, body=again.format(request.number).encode()) if own(request) else None
+    odd.fault = lambda request: Fault(status=200, body=again.format(request.number).encode()) if is_own(request) else None
     bucket = f"{odd.endpoint}/{BUCKET}"
     with pytest.raises(TimedOut, match="does not end"):
         list(OddKeys(parse_url(f"s3://{BUCKET}/z"), Remote(anonymous=True), lambda: bucket).pages("", None, True, 0.0))
-    odd.fault = lambda request: Fault(status=200, body=b" " * 2000) if own(request) else None
+    odd.fault = lambda request: Fault(status=200, body=b" " * 2000) if is_own(request) else None
     with pytest.raises(FsbridgeError, match="a page of the server's listing has no end"):
         client(odd, limits=RemoteLimits(odd_page_bytes=1000)).level("")
     with pytest.raises(TimedOut, match="no answer from the server in time"):

@@ -31,7 +31,7 @@ def store(server: FakeS3) -> ObjectStore:
     return open_store(server, 60.0, limits=UNHURRIED)
 
 
-def arrived(store: ObjectStore, count: int) -> None:
+def await_ranges(store: ObjectStore, count: int) -> None:
     """Wait until so many ranges have come."""
     ahead = store.prefetched
     until(lambda: sum(part.arrived.is_set() for parts in ahead._parts.values() for part in parts) >= count)
@@ -46,7 +46,7 @@ def test_a_reader_of_what_is_prefetched_waits_for_it_and_sends_no_request(
         for key in (A, B, LARGE, A):
             store.fetch(key)
         if wait:
-            arrived(store, 3)
+            await_ranges(store, 3)
         assert store.stat(A, WHOLE).size == len(CHUNK)
         assert store.read(A, 1 << 24)[0] == CHUNK
         assert store.read_range(LARGE, 5, 10)[0] == BIG[5:15]
@@ -62,7 +62,7 @@ def test_p7_the_event_loop_takes_what_has_come_and_waits_for_nothing(server: Fak
         with asking.without_waiting(), pytest.raises(WouldWait):
             store.stat(A, WHOLE)
         goes_on()
-        arrived(store, 1)
+        await_ranges(store, 1)
         with asking.without_waiting():
             assert store.stat(A, WHOLE).size == len(CHUNK)
             assert store.read(A, 1 << 24)[0] == CHUNK
@@ -84,7 +84,7 @@ def test_p9_bytes_that_were_fetched_before_the_object_was_replaced_are_not_used(
 ) -> None:
     store, clock = open_store(server, 50.0, limits=UNHURRIED), Clock(monkeypatch)
     store.fetch(A)
-    arrived(store, 1)
+    await_ranges(store, 1)
     server.put("z/a/c/0", b"new", 2e9)
     clock.passes(50.0)  # the answer's lifetime
     assert store.stat(A, WHOLE).size == 3
@@ -93,12 +93,12 @@ def test_p9_bytes_that_were_fetched_before_the_object_was_replaced_are_not_used(
 
 def test_p2_a_range_beyond_the_object_is_an_error_though_its_bytes_have_come(server: FakeS3, store: ObjectStore) -> None:
     store.fetch(LARGE, (len(BIG) - 2, 4))
-    arrived(store, 1)
+    await_ranges(store, 1)
     with pytest.raises(CorruptData):
         store.read_range(LARGE, len(BIG) - 2, 4)
 
 
-def test_p3_a_fetch_in_vain_is_nobodys_error(server: FakeS3, store: ObjectStore) -> None:
+def test_p3_a_prefetch_that_fails_raises_nothing_and_the_reader_asks_again(server: FakeS3, store: ObjectStore) -> None:
     store.fetch(Key("a/c/9"))
     with pytest.raises(NotFound):
         store.stat(Key("a/c/9"), WHOLE)
@@ -162,7 +162,7 @@ class HeldBack:
         return answer(key, start, None)
 
 
-def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_before() -> None:
+def test_p6_what_has_no_room_waits_in_order_unless_its_reader_comes_first() -> None:
     get = HeldBack()
     ahead, keys = Prefetched(get, 250), [Key(f"{number}") for number in range(6)]
     for key in keys:

@@ -5,7 +5,7 @@ What a server does, and the test of it:
 - 500, 503, 429, 408, a closed connection, once: `a_fault_that_passes`; for good, as silence, refusals, no bucket, a body
   (of a listing, too) that always breaks off: `a_fault_that_stays`
 - a body that breaks off, or stalls, once: `a_body_that_breaks_off`, `a_body_that_stalls`
-- an object that was replaced meanwhile, shrunk, removed: `replaced_while_it_is_resumed`, `has_shrunk`, `a_listing_has`
+- an object that was replaced meanwhile, shrunk, removed: `replaced_while_it_is_resumed`, `has_shrunk`, `a_listed_object`
 - fewer bytes: `a_body_shorter_than_its_range`; 200 for a range: `ignores_ranges`
 - If-Match ignored: `bytes_of_another_version`
 - no ETag, or one of time and size: `no_etag_and_no_time`; another one in listings: `etags_that_differ`
@@ -59,7 +59,7 @@ from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
 
-def every(store: ObjectStore) -> dict[str, Callable[[], object]]:
+def calls_of(store: ObjectStore) -> dict[str, Callable[[], object]]:
     """One call of each kind for what exists."""
     return {
         "stat": lambda: store.stat(A),
@@ -74,13 +74,13 @@ def every(store: ObjectStore) -> dict[str, Callable[[], object]]:
     }
 
 
-METHODS = list(every(ObjectStore.__new__(ObjectStore)))
+METHODS = list(calls_of(ObjectStore.__new__(ObjectStore)))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_p7_the_event_loop_makes_no_request(server: FakeS3, method: str) -> None:
     store = opened(server)
-    call = every(store)[method]
+    call = calls_of(store)[method]
     with server.counted() as requests, asking.without_waiting(), pytest.raises(WouldWait):
         call()
     assert not requests
@@ -95,7 +95,7 @@ def test_p7_the_event_loop_makes_no_request(server: FakeS3, method: str) -> None
 def test_a_fault_that_passes_is_not_seen(server: FakeS3, method: str, fault: Fault) -> None:
     store = opened(server)
     server.fault = lambda request: fault if request.number == 0 else None
-    every(store)[method]()
+    calls_of(store)[method]()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_p3_p7_a_fault_that_stays_is_an_error_and_never_absence(
 ) -> None:
     """Every method of a store of its own meets it, all at a time: each waits for several seconds."""
     impatient(fault)
-    calls = {method: every(opened(server))[method] for method in METHODS}
+    calls = {method: calls_of(opened(server))[method] for method in METHODS}
     server.fault = lambda request: fault
     begun = time.monotonic()
     with ThreadPoolExecutor(len(calls)) as pool:
@@ -181,9 +181,9 @@ def test_p2_a_body_shorter_than_its_range_is_an_error(server: FakeS3, method: st
     server.fault = lambda request: Fault(short=3) if request.range else None
     if method in ("range", "suffix"):
         with pytest.raises(FsbridgeError, match="sent"):
-            every(store)[method]()
+            calls_of(store)[method]()
     else:
-        every(store)[method]()
+        calls_of(store)[method]()
 
 
 def test_a_server_that_ignores_ranges_is_named(server: FakeS3) -> None:
@@ -223,7 +223,7 @@ def test_p9_an_object_that_has_shrunk_since_it_was_looked_at_is_stale(server: Fa
             store.read_range(LARGE, len(BIG) - 100, 100)
 
 
-def test_p3_what_a_listing_has_and_the_server_no_longer_is_an_error_at_once_and_gone_then(server: FakeS3) -> None:
+def test_p3_a_listed_object_that_the_server_has_no_longer_is_not_found(server: FakeS3) -> None:
     store = opened(server, ttl=0.0)
     assert store.begin()
     assert len(list(store.list(Key("a/c")))) == 3

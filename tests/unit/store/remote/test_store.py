@@ -256,7 +256,7 @@ def test_markers_of_directories_are_no_objects(server: FakeS3) -> None:
     assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
 
 
-def page(keys: Iterable[str], token: str = "") -> Fault:
+def make_page(keys: Iterable[str], token: str = "") -> Fault:
     """The body of a listing with these keys; `token`: of the next page, "-" for a next one without."""
     entries = "".join(
         f"<Contents><Key>{key}</Key><LastModified>2001-09-09T01:46:40.000Z</LastModified><ETag>0</ETag><Size>1</Size></Contents>"
@@ -284,7 +284,7 @@ def test_p6_p8_a_listing_that_never_ends_is_given_up(server: FakeS3, method: str
     """A server that takes no continuation token gives the first page for ever; it filled all memory."""
     store = opened(server, limits=RemoteLimits(level_seconds=0.5))
     store.read(A, 1 << 20)  # the server has been heard
-    again = page([f"z/a/c/{number:04}" for number in range(many)], "again")
+    again = make_page([f"z/a/c/{number:04}" for number in range(many)], "again")
     server.fault = lambda request: again if request.kind == "LIST" else None
     calls = listing_calls(store, Key("a/c"))
     with pytest.raises((Unreachable, TimedOut)):
@@ -312,7 +312,7 @@ def test_p3_a_server_without_second_pages_has_none_of_them_taken_for_absent(
         if request.kind != "LIST":
             return None
         after = request.query.get("start-after", "") if behind else ""
-        return page([key for key in keys if key > after][:1000], "-")
+        return make_page([key for key in keys if key > after][:1000], "-")
 
     server.fault = fault
     store = opened(server)
@@ -338,7 +338,7 @@ def test_p3_a_page_for_people_in_place_of_a_listing_is_no_empty_one(server: Fake
 # ---- what servers do besides
 
 
-def test_p9_a_redirect_is_followed_and_what_comes_from_there_is_checked_like_anything_else(server: FakeS3) -> None:
+def test_p9_a_redirect_is_followed_and_its_answer_is_checked(server: FakeS3) -> None:
     """obstore follows redirects to any host and cannot be told not to: the version must still be the one that was seen."""
     other = FakeS3()
     try:
@@ -363,7 +363,7 @@ def test_p9_a_redirect_is_followed_and_what_comes_from_there_is_checked_like_any
         other.stop()
 
 
-def encoded(server: FakeS3, encoding: str, objects: Mapping[str, bytes]) -> None:
+def send_encoded(server: FakeS3, encoding: str, objects: Mapping[str, bytes]) -> None:
     """Let the server answer with these bytes, and call them encoded."""
     headers = {"ETag": '"e"', "Last-Modified": formatdate(1e9, usegmt=True), "Content-Encoding": encoding}
 
@@ -378,19 +378,19 @@ def encoded(server: FakeS3, encoding: str, objects: Mapping[str, bytes]) -> None
 @pytest.mark.parametrize("path", ["z/a/c/0", "z/zarr.json"])
 def test_a_web_server_that_compresses_unasked_is_named(server: FakeS3, encoding: str, path: str) -> None:
     """What it sends is not the object, which any other reader of the web would get."""
-    encoded(server, encoding, {path: gzip.compress(CHUNK)})
+    send_encoded(server, encoding, {path: gzip.compress(CHUNK)})
     with pytest.raises(Unreachable, match=r"sends it compressed \(Content-Encoding: (x-)?(gzip|br)\)"):
         web(server).read(Key(path.removeprefix("z/")), 1 << 20)
 
 
 @pytest.mark.parametrize("encoding", ["identity", "aws-chunked", "utf-8", ""])
 def test_a_web_server_that_does_not_compress_is_read(server: FakeS3, encoding: str) -> None:
-    encoded(server, encoding, {"z/a/c/0": CHUNK})
+    send_encoded(server, encoding, {"z/a/c/0": CHUNK})
     assert web(server).read(A, 1 << 20)[0] == CHUNK
 
 
 def test_a_document_that_was_stored_compressed_is_named(server: FakeS3) -> None:
-    encoded(server, "gzip", {"z/zarr.json": gzip.compress(b"{}")})
+    send_encoded(server, "gzip", {"z/zarr.json": gzip.compress(b"{}")})
     with pytest.raises(CorruptData, match="compressed with gzip"):
         DocumentReader(opened(server), Limits()).read(Key("zarr.json"))
 
@@ -521,7 +521,7 @@ def test_a_directory_is_there_as_long_as_a_listing_of_it_is_believed(server: Fak
     assert not requests
 
 
-def test_p9_what_a_question_does_not_accept_is_asked_again_however_long_answers_are_believed(server: FakeS3) -> None:
+def test_p9_an_answer_too_old_for_a_question_is_asked_again_whatever_the_ttl(server: FakeS3) -> None:
     """After a SIGHUP, say: nothing will do that was asked for before."""
     for ttl in (600.0, math.inf):
         store = opened(server, ttl=ttl)

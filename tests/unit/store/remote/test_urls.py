@@ -23,7 +23,7 @@ from fsbridge.store.remote.urls import parse_url
         ("S3://b/what?is=this", "s3", "b", "what?is=this"),
     ],
 )
-def test_urls(url: str, kind: str, root: str, path: str) -> None:
+def test_a_url_names_a_kind_of_server_a_root_and_a_path(url: str, kind: str, root: str, path: str) -> None:
     found = parse_url(url)
     assert (found.kind, found.root, found.path) == (kind, root, path)
     if path:

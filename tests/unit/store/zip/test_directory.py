@@ -113,7 +113,7 @@ def test_encrypted_members_are_refused(tmp_path: Path) -> None:
         ZipStore(str(path)).read(Key("a"), LIMIT)
 
 
-def patched(path: Path, content: bytes, method: int, **changes: int) -> Path:
+def write_patched(path: Path, content: bytes, method: int, **changes: int) -> Path:
     """An archive of one member `a` with other sizes or checksum in its central directory."""
     archive(path, {"a": content}, method)
     data = bytearray(path.read_bytes())
@@ -142,8 +142,8 @@ def patched(path: Path, content: bytes, method: int, **changes: int) -> Path:
         (zipfile.ZIP_STORED, {"header": 100_000}),
     ],
 )
-def test_false_sizes_and_checksums(tmp_path: Path, method: int, changes: dict[str, int]) -> None:
-    store = ZipStore(str(patched(tmp_path / "x.zip", b"z" * 100, method, **changes)))
+def test_false_sizes_and_checksums_are_damage(tmp_path: Path, method: int, changes: dict[str, int]) -> None:
+    store = ZipStore(str(write_patched(tmp_path / "x.zip", b"z" * 100, method, **changes)))
     with pytest.raises(CorruptData, match=r"x\.zip/a"):
         store.read(Key("a"), LIMIT)
     last = changes.get("size", 100) - 1
@@ -186,7 +186,7 @@ def test_overlapping_members_are_refused(tmp_path: Path) -> None:
     assert store.read(Key("c"), LIMIT)[0] == b"3" * 50
 
 
-def test_a_local_header_of_another_member(tmp_path: Path) -> None:
+def test_a_local_header_of_another_member_is_damage(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.zip", {"a": b"1", "b": b"2"})
     data = bytearray(path.read_bytes())
     first = data.index(b"PK\1\2")
@@ -212,14 +212,14 @@ def test_members_in_each_other_s_place_are_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, 22, 30, 60, 100])
-def test_truncated_archives(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_archive_is_damage(tmp_path: Path, cut: int) -> None:
     path = archive(tmp_path / "x.zip", {"a": b"1", "b": b"2"})
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.raises(CorruptData, match=r"x\.zip"):
         ZipStore(str(path))
 
 
-def test_several_parts(tmp_path: Path) -> None:
+def test_an_archive_in_several_parts_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.zip", {"a": b"1"})
     data = bytearray(path.read_bytes())
     struct.pack_into("<H", data, data.index(b"PK\5\6") + 4, 1)
@@ -244,7 +244,9 @@ EXPECTED = {"a/b": b"12345" * 10, "a/c": b"67890" * 30, "d": b"zip64"}
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=4), st.integers(0, 30))
-def test_mutated_archives(tmp_path: Path, changes: list[tuple[int, int]], cut: int) -> None:
+def test_p2_a_mutated_archive_gives_the_written_bytes_or_an_error(
+    tmp_path: Path, changes: list[tuple[int, int]], cut: int
+) -> None:
     """Whole members that are read have the bytes that were written, as their checksums say; all else is an error of ours."""
     data = bytearray(SAMPLE)
     for position, value in changes:

@@ -41,7 +41,7 @@ CONTENT: Content = {
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_members(tmp_path: Path, method: int) -> None:
+def test_all_members_are_listed_and_read(tmp_path: Path, method: int) -> None:
     store = ZipStore(str(archive(tmp_path / "x.zip", CONTENT, method)))
     assert tree(store) == CONTENT
     assert [entry.name for entry in store.list(ROOT)] == ["a-b", "a", "zarr.json", "é"]
@@ -51,7 +51,7 @@ def test_members(tmp_path: Path, method: int) -> None:
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_ranges(tmp_path: Path, method: int) -> None:
+def test_a_range_of_a_member_is_exact_or_an_error(tmp_path: Path, method: int) -> None:
     data = bytes(range(256)) * 40 + os.urandom(5000)
     store = ZipStore(str(archive(tmp_path / "x.zip", {"d/f": data}, method)))
     key = Key("d/f")
@@ -64,7 +64,7 @@ def test_ranges(tmp_path: Path, method: int) -> None:
     assert store.read_range(key, 0, 1)[1].version == store.stat(key).version
 
 
-def test_ranges_of_a_large_deflated_member(tmp_path: Path) -> None:
+def test_a_range_of_a_large_deflated_member_reads_little(tmp_path: Path) -> None:
     """Inflating begins at a state kept before the range, in any order of ranges."""
     rng = np.random.default_rng(0)
     data = rng.integers(0, 4, 11 << 20, dtype=np.uint8).tobytes()
@@ -93,7 +93,7 @@ def test_ranges_of_a_large_deflated_member(tmp_path: Path) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.data())
-def test_any_range_of_any_stream(data: st.DataObject) -> None:
+def test_any_range_of_any_stream_is_exact_or_an_error(data: st.DataObject) -> None:
     """With tiny pieces and steps, so that every boundary is met: the bytes, or an error for any other size."""
     unit = data.draw(st.binary(min_size=1, max_size=20))
     content = (unit * 400)[: data.draw(st.integers(0, 400))]
@@ -144,7 +144,7 @@ def test_p6_a_state_of_inflating_holds_no_input() -> None:
         tracemalloc.stop()
 
 
-def test_absence(tmp_path: Path) -> None:
+def test_what_is_not_in_the_archive_is_not_found(tmp_path: Path) -> None:
     store = ZipStore(str(archive(tmp_path / "x.zip", CONTENT)))
     for key in ("nothing", "a/c/0/2", "a/c/0/0/x", "a/c/1", "zarr.json/x"):
         with pytest.raises(NotFound):
@@ -172,7 +172,7 @@ def test_trap_12_the_last_of_equal_names_counts(tmp_path: Path) -> None:
     assert tree(store) == {"zarr.json": b"the third", "c/0": b"the third" * 2}
 
 
-def test_zip64(tmp_path: Path) -> None:
+def test_archives_with_64_bit_sizes_are_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as file:
         for name, data in CONTENT.items():
             with file.open(name, "w", force_zip64=True) as member:
@@ -197,11 +197,11 @@ TIMES = struct.pack("<2HBL", 0x5455, 5, 1, 1700000000)
 """Info-ZIP's extra field of an extended timestamp."""
 
 
-def test_zip64_offsets(tmp_path: Path) -> None:
+def test_members_beyond_4_gib_are_read(tmp_path: Path) -> None:
     assert tree(ZipStore(str(beyond_4_gib(tmp_path / "x.zip")))) == {"before": b"one", "after": b"two"}
 
 
-def test_a_zip64_field_behind_another_one(tmp_path: Path) -> None:
+def test_a_zip64_field_behind_another_one_is_read(tmp_path: Path) -> None:
     path = beyond_4_gib(tmp_path / "x.zip")
     large = struct.pack("<2HQ", 1, 8, 5 << 30)
     with path.open("r+b") as file:
@@ -230,7 +230,7 @@ def test_a_zip64_field_behind_another_one(tmp_path: Path) -> None:
         (b"PK\6\6", 48, "<Q", 6 << 30, CorruptData),
     ],
 )
-def test_zip64_end_records_that_lie(
+def test_a_zip64_end_record_that_lies_is_refused(
     tmp_path: Path, record: bytes, at: int, form: str, value: int, error: type[FsbridgeError]
 ) -> None:
     path = beyond_4_gib(tmp_path / "x.zip")
@@ -243,7 +243,7 @@ def test_zip64_end_records_that_lie(
 
 
 @pytest.mark.parametrize(("at", "value", "error"), [(8, 3, Unsupported), (10, 3, Unsupported), (12, 999, CorruptData)])
-def test_end_records_that_lie(tmp_path: Path, at: int, value: int, error: type[FsbridgeError]) -> None:
+def test_an_end_record_that_lies_is_refused(tmp_path: Path, at: int, value: int, error: type[FsbridgeError]) -> None:
     path = archive(tmp_path / "x.zip", {"a": b"1", "b": b"2"})
     data = bytearray(path.read_bytes())
     struct.pack_into("<H", data, data.index(b"PK\5\6") + at, value)
@@ -252,7 +252,7 @@ def test_end_records_that_lie(tmp_path: Path, at: int, value: int, error: type[F
         ZipStore(str(path))
 
 
-def test_fewer_entries_than_announced(tmp_path: Path) -> None:
+def test_fewer_entries_than_announced_are_damage(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.zip", {"a": b"1", "b": b"2"})
     data = bytearray(path.read_bytes())
     struct.pack_into("<2H", data, data.index(b"PK\5\6") + 8, 3, 3)
@@ -261,7 +261,7 @@ def test_fewer_entries_than_announced(tmp_path: Path) -> None:
         ZipStore(str(path))
 
 
-def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
+def test_more_members_than_16_bits_count_are_all_there(tmp_path: Path) -> None:
     """Writers without zip64 let the number of entries overflow."""
     count = 66000
     local, central = bytearray(), bytearray()
@@ -277,7 +277,7 @@ def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
     assert store.read(Key("c/65/999"), LIMIT)[0] == b""
 
 
-def test_stored_directories_and_comments(tmp_path: Path) -> None:
+def test_stored_directories_and_comments_are_understood(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
         file.mkdir("empty")
         file.mkdir("full")
@@ -289,7 +289,7 @@ def test_stored_directories_and_comments(tmp_path: Path) -> None:
     assert tree(store) == {"full/f": b"1"}
 
 
-def test_files_and_directories_as_zip_packs_them(tmp_path: Path) -> None:
+def test_files_and_directories_as_zip_packs_them_are_listed(tmp_path: Path) -> None:
     """With the types and modes of a file system, which Python leaves out for what it packs from memory."""
     (tmp_path / "d/e").mkdir(parents=True)
     (tmp_path / "d/f").write_bytes(b"1")
@@ -303,7 +303,7 @@ def test_files_and_directories_as_zip_packs_them(tmp_path: Path) -> None:
     assert tree(store) == {"d/f": b"1"}
 
 
-def test_an_empty_archive(tmp_path: Path) -> None:
+def test_an_empty_archive_is_an_empty_store(tmp_path: Path) -> None:
     zipfile.ZipFile(tmp_path / "x.zip", "w").close()
     assert tree(ZipStore(str(tmp_path / "x.zip"))) == {}
 
@@ -320,7 +320,9 @@ def test_an_empty_archive(tmp_path: Path) -> None:
         ("brain.zip", ["brain"], ""),
     ],
 )
-def test_a_single_top_directory(tmp_path: Path, archive_name: str, names: list[str], base: str) -> None:
+def test_a_single_top_directory_named_like_the_archive_is_the_root(
+    tmp_path: Path, archive_name: str, names: list[str], base: str
+) -> None:
     path = archive(tmp_path / archive_name, dict.fromkeys(names, b"x"))
     prefix = f"{base}/" if base else ""
     assert sorted(tree(ZipStore(str(path), suffixes=(".n5",)))) == sorted(name.removeprefix(prefix) for name in names)
@@ -367,7 +369,7 @@ def test_a_replaced_archive_is_noticed(tmp_path: Path) -> None:
     assert tree(store) == {"z": b""}
 
 
-def test_a_descriptor_for_each_archive_only(tmp_path: Path) -> None:
+def test_p11_each_archive_has_one_descriptor(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.zip", CONTENT)
     gc.collect()  # archives of earlier tests
     before = len(os.listdir("/proc/self/fd"))
@@ -385,7 +387,7 @@ def test_a_descriptor_for_each_archive_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shards", [None, (4, 4)])
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_zarr_python_archives(tmp_path: Path, shards: Any, compression: int) -> None:
+def test_archives_of_zarr_python_are_read(tmp_path: Path, shards: Any, compression: int) -> None:
     data = np.arange(81, dtype="i4").reshape(9, 9)
     with zarr.storage.ZipStore(tmp_path / "x.zip", mode="w", compression=compression) as written:
         group = zarr.create_group(written, attributes={"k": 1})
@@ -410,7 +412,7 @@ def test_an_archive_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_zarr_2_archives_written_in_pieces(tmp_path: Path, compression: int) -> None:
+def test_zarr_2_archives_written_in_pieces_are_read(tmp_path: Path, compression: int) -> None:
     """Each write to a chunk adds a member of the same name."""
     with zarr.storage.ZipStore(tmp_path / "x.zip", mode="w", compression=compression) as written:
         array = zarr.create_array(written, name="a", shape=(6, 4), chunks=(3, 4), dtype=">i2", zarr_format=2, order="F")
