@@ -228,7 +228,7 @@ class Config:
     def hidden_mode(self) -> int:
         """Return the bits that the mode of a file lacks.
 
-        If other users are let in and an owner or a group is named, only these have access.
+        If other users are let in and an owner or a group is named, nobody but that owner and that group has access.
         """
         if self.umask is None:
             return 0o027 if self.allow_other and not self.for_everybody else 0

@@ -28,7 +28,7 @@ class Installation:
     prefix: str
     """The environment's folder."""
     is_ours: bool
-    """True if this user may write to the environment, or if it is the system's own, for which Python refuses or permits."""
+    """True unless this is a virtual environment that this user may not write to."""
     is_root: bool
     has_pip: bool
     has_uv: bool

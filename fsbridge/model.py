@@ -62,7 +62,7 @@ class Chunks(ABC):
 
     @abstractmethod
     def find(self, index: Index) -> ChunkInfo:
-        """The stored chunk at `index` as of now."""
+        """Return the chunk that is stored at `index` now."""
 
     @abstractmethod
     def find_prefix(self, prefix: Index) -> int:
@@ -101,10 +101,10 @@ class Chunks(ABC):
     # What only some chunks can do: each default means that these cannot
 
     def open(self, index: Index, neighbour: OpenChunk | None = None) -> OpenChunk:
-        """Open the stored chunk at `index` as of now. Errors as of `find`.
+        """Open the chunk that is stored at `index` now. Raises what `find` does.
 
-        With `neighbour`, which the same thread has opened and not closed yet, the chunk is as of when `neighbour` was
-        opened, if both are in one stored object that is held open.
+        `neighbour`: a chunk that the same thread has opened and not closed yet. If both are in one stored object that is
+        held open, the chunk is the one that was there when `neighbour` was opened.
         """
         info = self.find(index)
         return OpenChunk(info, partial(self.read_into, index, info))
@@ -191,7 +191,7 @@ class Link:
 class OtherFile(NamedTuple):
     """A stored file that belongs to no array or group, as a listing of its directory gives it.
 
-    `size` in bytes; None if it cannot be found out, as of a link that leads nowhere.
+    `size` in bytes; None if it cannot be found out, for example because it is a link that leads nowhere.
     """
 
     name: str

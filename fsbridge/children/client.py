@@ -90,7 +90,7 @@ class _Socket(socket.socket):
 class ChildProcess:
     """A running child process. Thread-safe: one question at a time.
 
-    To a process that was forked since it is gone: questions of both would mix on its socket.
+    In a process that is forked later it counts as gone, because questions of both processes would mix on its socket.
     """
 
     _ended = True  # until it has started

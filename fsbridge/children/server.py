@@ -115,7 +115,7 @@ class _Life:
             self._pipe = os.pipe()
 
     def in_child(self) -> None:
-        """Prepare the forked child: its end of the pipe stays open until it has ended."""
+        """Close the parent's end of the pipe in the forked child. The child's own end closes when the child ends."""
         if self._pipe is not None:
             os.close(self._pipe[0])
 

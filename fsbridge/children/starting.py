@@ -135,12 +135,12 @@ class Starter:
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = self._kept(theirs.fileno())
+            self._process = self._start_kept(theirs.fileno())
         ours.settimeout(START_SECONDS)
         self._control = ours
         return ours
 
-    def _kept(self, stdin: int) -> subprocess.Popen[bytes]:
+    def _start_kept(self, stdin: int) -> subprocess.Popen[bytes]:
         """Start the process from a thread that lives as long as it, because the kernel kills it when that thread ends."""
         started: SimpleQueue[subprocess.Popen[bytes] | Exception] = SimpleQueue()
 

@@ -27,7 +27,7 @@ AVOIDED_MOST_SECONDS = 3600.0
 AVOIDED_SUBJECTS = 10_000
 """How many such questions are remembered, the latest ones."""
 AVOIDED_PARTS = 4
-"""Number of avoided parts of a subject from which on the whole subject is avoided."""
+"""Once so many parts of a subject are avoided, all of it is."""
 CALL_ATTEMPTS = 2
 """Most children that one question may end. The first may have been damaged by an earlier question."""
 

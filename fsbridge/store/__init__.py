@@ -224,7 +224,8 @@ class Store(ABC):
     def stats(self, key: Key, names: Iterable[str]) -> Mapping[str, Stat | None]:
         """Return what `stat` says of members of the directory at `key`, which is opened only once; None: it is absent.
 
-        Members that need a look of their own are left out: all of them in stores where opening a directory costs nothing.
+        Members that only `stat` can tell about are left out. In a store where opening a directory costs nothing, these are
+        all.
         """
         return {}
 

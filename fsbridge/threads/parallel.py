@@ -63,8 +63,8 @@ class Answer(Generic[T]):
 def apart(call: Callable[[], T]) -> T:
     """Run `call` in a thread of its own; return or raise what it does. Ctrl-C ends the wait at once; the thread goes on.
 
-    A library that waits for a server returns to the interpreter, which alone tells the main thread of signals, only with
-    the answer.
+    Python handles signals between two of its own steps, so while a library waits for a server in the main thread, Ctrl-C
+    would wait for the answer.
     """
     return Answer(call, "fsbridge-apart").get()
 

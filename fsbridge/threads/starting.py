@@ -48,7 +48,7 @@ class WantedThread:
             raise MemoryError("no memory for a new thread")
 
     def give_up(self) -> bool:
-        """Have `target` never run; False if it runs already."""
+        """Make sure that `target` never runs; False if it runs already."""
         return self._turn.acquire(blocking=False)
 
     def _run(self) -> None:
@@ -101,7 +101,10 @@ def begin() -> None:
 
 
 def start(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread; after `begin` later, if the system has no room for it yet."""
+    """Start a daemon thread.
+
+    If the system has no room for it, raise RuntimeError or MemoryError; once `begin` was called, start it later instead.
+    """
     thread = WantedThread(target, name)
     if _starts is None:
         thread.start()

@@ -56,7 +56,7 @@ class Workers:
         idle_seconds: float = IDLE_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
     ) -> None:
-        """`idle_seconds`: those without work after which a thread ends. `slow_seconds`: see `SLOW_SECONDS`."""
+        """`idle_seconds`: see `IDLE_SECONDS`; `slow_seconds`: see `SLOW_SECONDS`."""
         self._report = report
         self._idle_seconds = idle_seconds
         self._slow_seconds = slow_seconds

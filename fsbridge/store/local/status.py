@@ -49,7 +49,7 @@ class Known(NamedTuple):
 
 
 class MountPoints:
-    """The mount points below a store's root, as of at most a second ago. No listing waits for a server behind one (P7).
+    """The mount points below a store's root, read at most a second ago. No listing waits for a server behind one (P7).
 
     Neither Linux's list of mounts nor statx(2) with AT_STATX_DONT_SYNC asks a server.
     """

@@ -199,7 +199,7 @@ class Answers:
         return moment if settled or moment == -math.inf else max(moment, time.monotonic() - DOUBTED_SECONDS)
 
     def listed_since(self) -> float:
-        """Return the same for a listing that serves as evidence of what exists."""
+        """Return the moment after which a listing must have been asked for, if it is to tell what exists."""
         if context.as_of < math.inf:
             return min(context.as_of, context.listed)
         return time.monotonic() - self._listing_ttl

@@ -49,8 +49,8 @@ TOUCHED_SECONDS = 60.0
 """Least seconds between two updates of the time at which a block was last used."""
 COUNTED_SECONDS = 60.0
 """Seconds between two counts of all blocks: other mounts write here, too."""
-COUNTED_PART = 16
-"""At most this part of the cache is written between two counts."""
+COUNTED_PART = 1 / 16
+"""Most of the cache's size that is written between two counts."""
 PIECE_BYTES = 1 << 20
 """Bytes of a block that are written at a time."""
 
@@ -243,7 +243,7 @@ class BlockCache:
         recent = (
             self._counted is not None
             and self._counted.seconds < COUNTED_SECONDS
-            and self._uncounted < self._size // COUNTED_PART
+            and self._uncounted < self._size * COUNTED_PART
         )
         if short <= 0 and self._used + more <= self._size and recent:
             return True

@@ -46,7 +46,8 @@ class FirstAnswer:
     def of(self, ask: Callable[[], R]) -> R:
         """Return or raise what `ask` does.
 
-        Raises TimedOut if the time is over without an answer to any request so far; `ask` goes on, unheard.
+        Raises TimedOut if the time is over without an answer to any request so far. `ask` continues then, and what it
+        returns is dropped.
         """
         return ask() if self._heard else self._within(ask)
 
@@ -137,7 +138,7 @@ class Client:
         self.endpoint = endpoint_of(location, remote.endpoint)
         remote = replace(remote, endpoint=self.endpoint)
         self.ordered = location.kind in ("s3", "gs")
-        """True if a LIST gives keys in order, and can begin behind one without going through all that come before it."""
+        """True if a LIST gives keys in order, and can start after a given key without reading those before it."""
         self._metadata = backend(location, remote, _METADATA, REQUESTS_IN_FLIGHT)
         self._data = backend(location, remote, _DATA, REQUESTS_IN_FLIGHT)
         self._odd = OddKeys(location, remote, lambda: bucket_url(location, remote, self._metadata))
@@ -246,7 +247,7 @@ class Client:
             raise TimedOut(f"{self.place(prefix)}: the server's listing does not end") from None
 
     def beneath(self, prefix: str, after: str | None = None) -> Iterator[Sequence[Object]]:
-        """All objects beneath `prefix`, page by page in the order of their keys. `after`: only those behind this key."""
+        """Yield all objects beneath `prefix`, page by page, ordered by key. `after`: only keys greater than this one."""
         asking.before_waiting()
         failed, last = 0, after
         begun: set[str] = set()

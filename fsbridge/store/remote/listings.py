@@ -201,13 +201,16 @@ WALKED_DIRECTORIES = 3
 """Listings beneath so many members of a directory, within a few seconds, count as a walk through all members."""
 LISTED_DIRECTORIES = 2
 """Looks at objects beneath so many members count as a walk if the directory was listed before."""
-WALK_PAGES, WALK_PART = 8, 2
-"""Most pages of a listing of all that is walked through: eight, or half as many as there are subdirectories if that is more.
-Listing the subdirectories one by one would take one or two requests each."""
+WALK_PAGES = 8
+"""Most pages of a listing of all that is walked through, unless `WALK_PART` allows more."""
+WALK_PART = 1 / 2
+"""Most such pages for each subdirectory. Listing the subdirectories one by one would take one or two requests each."""
 SHOWN_DIRECTORIES = 4096
 """Number of directories remembered as listed by a program, or as too large or too slow to be listed with all beneath."""
-LOOK_PAGES, LOOK_PART = 1, 32
-"""The same for looks at one object in each member. They are less, because looks, unlike pages, can be made in parallel."""
+LOOK_PAGES = 1
+"""Most pages of such a listing for the sake of looks at one object in each subdirectory, unless `LOOK_PART` allows more."""
+LOOK_PART = 1 / 32
+"""Most such pages for each subdirectory: few, because looks, unlike pages, can be made in parallel."""
 
 
 class Listings:
@@ -356,7 +359,7 @@ class Listings:
             level = self.known(above)
             if level is None:
                 continue
-            most = min(2 * self._limits.members, self._limits.page_keys * max(pages, len(level.prefixes) // part))
+            most = min(2 * self._limits.members, self._limits.page_keys * max(pages, int(len(level.prefixes) * part)))
             if self._too_many(above, most) or (objects and self._is_slow(above)):
                 continue
             now = time.monotonic()

@@ -71,8 +71,8 @@ class OddKeys:
     ) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
         """Yield the prefixes and the objects of each page, as obstore gives them: with keys below the location.
 
-        `after`: only keys behind this one. `one_level`: deeper keys are given as prefixes. Raises TimedOut if the listing
-        does not end within `seconds`, Refused, and Unreachable.
+        `after`: only keys greater than this one. `one_level`: deeper keys are given as prefixes. Raises TimedOut if the
+        listing does not end within `seconds`, Refused, and Unreachable.
         """
         asked = {"list-type": "2", "encoding-type": "url", "prefix": self._root + (f"{prefix}/" if prefix else "")}
         if after is not None:
