@@ -23,31 +23,34 @@ from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
 from fsbridge.threads.forking import PerProcess, make_lock
 
-WORKER, LIBRARY = "fsbridge.codecs.confined.worker", "FSBRIDGE_LIBRARY"
-"""The children's program, and the variable that names the library that it imports."""
+LIBRARY = "FSBRIDGE_LIBRARY"
+"""The variable that names the library that the children's program imports."""
 
 CHILDREN = min(4, os.cpu_count() or 1)
 """Most children of one library."""
-SECONDS, COMPUTING_SECONDS = 30.0, 20.0
-"""Longest wait for a decoded chunk, and CPU seconds after which a child ends itself."""
-ADDRESS_SPACE_BYTES, FACTOR = 3 << 30, 8
-"""Bytes of virtual memory of a child: so many, and for each byte that a chunk may have FACTOR more. A decoder of pictures
-holds its samples as floats, several times."""
+SECONDS = 30.0
+"""Longest wait for a decoded chunk."""
 
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 """Where the dynamic linker looks for what parts of a library need that are loaded late."""
 
-_pools: PerProcess[dict[tuple[str, int], LifoQueue[Supervisor]]] = PerProcess({}, dict)
+_pools: PerProcess[dict[tuple[str, str, int], LifoQueue[Supervisor]]] = PerProcess({}, dict)
 _lock = make_lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Confined(Decoder):
-    """Stands for a decoder of a child process. `question`: which one, as JSON text; `module`: its library's."""
+    """Stands for a decoder of a child process.
+
+    `question`: which decoder, as JSON text; `module`: its library's; `program`: the module that the children run.
+    `computing`: CPU seconds for a chunk, after which a child ends itself.
+    """
 
     name: str
     question: str
     module: str
+    program: str = "fsbridge.codecs.confined.worker"
+    computing: float = 20.0
 
     @classmethod
     def of(cls, decoder: Any, parameters: Any, library: Any) -> Confined:
@@ -64,8 +67,8 @@ class Confined(Decoder):
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         before_waiting()
         view = memoryview(data).cast("B")
-        asked = {**json.loads(self.question), "size": size, "limit": limit, "computing": COMPUTING_SECONDS}
-        idle = _idle(self.module, limit)
+        asked = {**json.loads(self.question), "size": size, "limit": limit, "computing": self.computing}
+        idle = _idle(self.program, self.module, limit)
         try:
             supervisor = idle.get(timeout=SECONDS)
         except Empty:
@@ -83,19 +86,20 @@ class Confined(Decoder):
             idle.put(supervisor)
 
 
-def _idle(module: str, limit: int) -> LifoQueue[Supervisor]:
+def _idle(worker: str, module: str, limit: int) -> LifoQueue[Supervisor]:
     """Return the idle children for a library and chunks of at most `limit` bytes. They start when they are first asked."""
     with _lock:
         pools = _pools.get()
-        if (module, limit) not in pools:
+        if (worker, module, limit) not in pools:
             # Python's own memory for small objects would keep what the last chunk left in it.
             unpooled = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"), ("PYTHONMALLOC", "malloc")
-            program = Program(WORKER, ((LIBRARY, module), *unpooled))
-            files, room = _files(module), ADDRESS_SPACE_BYTES + FACTOR * limit
-            pool = pools[module, limit] = LifoQueue[Supervisor]()
+            program = Program(worker, ((LIBRARY, module), *unpooled))
+            # A decoder of pictures holds its samples as floats, several times.
+            files, room = _files(module), (3 << 30) + 8 * limit
+            pool = pools[worker, module, limit] = LifoQueue[Supervisor]()
             for _ in range(CHILDREN):
                 pool.put(Supervisor("decoding", lambda: ChildProcess(program, files, room)))
-        return pools[module, limit]
+        return pools[worker, module, limit]
 
 
 def _files(module: str) -> list[str]:

@@ -362,12 +362,12 @@ def test_p2_damaged_snappy_is_refused_or_decoded_by_the_book(stored: bytes, at: 
         assert from_snappy(damaged, size) == expected
 
 
-def blosc_range(stored: bytes, size: int, start: int, stop: int) -> bytes:
+def blosc_range(stored: bytes | bytearray, size: int, start: int, stop: int) -> bytes:
     """A range of a frame that may be read between its bounds only."""
 
     def read(offset: int, length: int) -> bytes:
         assert 0 <= offset <= offset + length <= len(stored)
-        return stored[offset : offset + length]
+        return bytes(stored[offset : offset + length])
 
     return bytes(blosc.Blosc().decode_range(read, len(stored), size, start, stop))
 
@@ -375,7 +375,7 @@ def blosc_range(stored: bytes, size: int, start: int, stop: int) -> bytes:
 def test_a_range_of_many_blocks_is_not_looked_for_block_by_block() -> None:
     """Each costs a read and a look at all offsets: hours, for a hostile frame of millions of tiny blocks."""
     data = bytes(1 << 24)
-    stored = numcodecs.blosc.compress(np.frombuffer(data, "u1"), b"lz4", 1, 0, 128, 1)
+    stored = bytes(numcodecs.blosc.compress(np.frombuffer(data, "u1"), b"lz4", 1, 0, 128, 1))
     assert blosc.Frame.parse(stored).blocks > blosc.MAX_PART_BLOCKS
     asked: list[int] = []
 
@@ -389,7 +389,7 @@ def test_a_range_of_many_blocks_is_not_looked_for_block_by_block() -> None:
 
 def test_a_blosc_range_reads_its_blocks_only() -> None:
     data = np.random.default_rng(5).integers(0, 50, 1 << 20).astype("<u2").tobytes()
-    stored = numcodecs.blosc.compress(np.frombuffer(data, "<u2"), b"lz4", 5, 1, 1 << 15)
+    stored = bytes(numcodecs.blosc.compress(np.frombuffer(data, "<u2"), b"lz4", 5, 1, 1 << 15))
     asked: list[int] = []
 
     def read(offset: int, length: int) -> bytes:
@@ -466,7 +466,7 @@ def test_libdeflate_gives_no_other_bytes_than_the_standard_library(container: st
     stored += drawn.draw(st.sampled_from([b"", b"\0", bytes(stored[-4:]), encode(b""), encode(data)]))
     piece = bytes(stored[: drawn.draw(st.one_of(st.just(len(stored)), st.integers(0, len(stored))))])
     for size in (len(data), 2 * len(data), len(data) + 1):
-        found = []
+        found: list[bytes | None] = []
         for patched in (False, True):
             with pytest.MonkeyPatch.context() as patch:
                 if patched:

@@ -72,7 +72,7 @@ def test_h5py_filters(tmp_path: Path, dtype: str) -> None:
     assert check(tmp_path, data, fletcher32=True) == (3,)
 
 
-PLUGINS = {
+PLUGINS: dict[str, dict[str, Any]] = {
     "blosc": {"cname": "lz4", "shuffle": 1},
     "blosc bit": {"cname": "zstd", "shuffle": 2},
     "lz4": {},

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_model import fake_array
+from numpy.typing import NDArray
 
-from fsbridge.meaning import Columns, Encoded, Field, GroupMeaning, Image
+from fsbridge.meaning import Attributes, Channel, Columns, Encoded, Field, GroupMeaning, Image
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.ome import MOST_SIDE
 from fsbridge.meaning.reading import read_array, read_group
@@ -37,7 +38,10 @@ def test_a_plate_makes_sense_or_is_none() -> None:
     assert (plate.name, plate.rows, plate.columns, plate.wells) == ("p", ("A", "B"), ("1",), ((("B", "1"), 1, 0),))
     assert read_group({"plate": {**SIDES, "wells": [{"path": "B/1"}]}}).plate == plate._replace(name=None), "before 0.4"
     many = [{"name": str(i)} for i in range(MOST_SIDE + 1)]
-    for change in ({"wells": [*WELLS, *WELLS]}, {"wells": [{"path": "../B"}]}, {"rows": []}, {"rows": many}, {"wells": 7}):
+    changes: list[dict[str, Any]] = [
+        {"wells": [*WELLS, *WELLS]}, {"wells": [{"path": "../B"}]}, {"rows": []}, {"rows": many}, {"wells": 7},
+    ]  # fmt: skip
+    for change in changes:
         assert read_group({"plate": {**SIDES, "wells": WELLS, **change}}).plate is None
     assert read_group({"well": {"images": [{"path": "0"}, {"path": ".."}, 7]}}).fields == (Field(("0",)),)
 
@@ -61,15 +65,15 @@ def test_an_array_is_a_level_of_an_image_with_its_channels() -> None:
     array = fake_array(np.zeros((2, 3, 3), "u1"), (2, 3, 3)).metadata
     images = [read_array(Written(array, (group, {}), ("img", name))).image for name in "01"]
     assert [image is not None and image.name for image in images] == ["img", "img 1"]
-    assert images[0] == Image("img", (("DAPI", (0, 0, 255), (1.0, 5.0)), (None, None, None)))  # type: ignore[arg-type]
+    assert images[0] == Image("img", (Channel("DAPI", (0, 0, 255), (1.0, 5.0)), Channel()))
     assert read_array(Written(array, (group,), ("other",))).image is None
     root = read_array(Written(array, (group,), ("0",))).image
-    assert root == images[0]._replace(name=None), "channels of an image without a name"  # type: ignore[union-attr]
+    assert root == images[0]._replace(name=None), "channels of an image without a name"
 
 
 def test_times_of_events_know_their_units_in_groups_of_nwb_only() -> None:
     array = fake_array(np.zeros(5), (5,)).metadata
-    beside = {"spike_times_index": (np.array([2.0, 5.0]), {})}
+    beside: dict[str, tuple[NDArray[np.float64], Attributes]] = {"spike_times_index": (np.array([2.0, 5.0]), {})}
     units = {"neurodata_type": "Units"}
     found = read_array(Written(array, (units,), ("units", "spike_times"), False, beside.get))
     assert (found.values.events, found.values.unit) == (True, "s")

@@ -33,7 +33,7 @@ def read(
     path: str = "DataSet/ResolutionLevel 0/TimePoint 1/Channel 2/Data",
 ) -> Meaning:
     information = path.partition("/")[0].replace("DataSet", "DataSetInfo")
-    known = {
+    known: dict[tuple[str, ...], Mapping[str, Any]] = {
         ("a.ims", information, "Image"): letters(IMAGE) if image is None else image,
         ("a.ims", information, "Channel 2"): letters(CHANNEL) if channel is None else channel,
     }
