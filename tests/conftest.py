@@ -6,12 +6,11 @@ import gc
 import logging
 import os
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
 
 import pytest
 from fake_s3 import BIG, CHUNK, FakeS3, Fault
 from hypothesis import HealthCheck, settings
-from mounting import Mount
+from mounting import Mount, MountFunction
 
 from fsbridge.model import Source
 from fsbridge.store.remote import client
@@ -19,8 +18,6 @@ from fsbridge.store.remote import client
 # How long an example takes says how busy the machine is. Fifty examples find what a hundred do, in half of the time.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
-
-MountFunction: TypeAlias = Callable[..., Mount]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,25 +30,26 @@ from fsbridge.unmounted.units import UNIT_ITEMS
 CHANGING_NS = 2_000_000_000
 """Nanoseconds within which two changes may leave the same mtime. A file with so recent a source is written again later."""
 
-LEFT_SECONDS = 3600.0
-"""Age at which a temporary file belongs to no export that still runs: each writes to its files several times a minute."""
-
 
 class Folder:
     """A directory of this machine. Paths are relative to it. A pickled copy names the same path on another machine.
 
     A file is written under a random temporary name, and renaming is what makes it whole. So several exports into one
     directory, or two workers with one unit, never write to the same file. Thread-safe.
+
+    `left_seconds`: the age at which a temporary file belongs to no export that still runs. Each export writes to its files
+    several times a minute.
     """
 
     unit_items = UNIT_ITEMS
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, left_seconds: float = 3600.0) -> None:
         self.path = path
+        self._left_seconds = left_seconds
         self._unfinished: set[str] = set()  # temporary files that this process has made and not renamed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Folder, (self.path,)
+        return Folder, (self.path, self._left_seconds)
 
     def target(self, path: str) -> str:
         """Return the path of the file at `path`, beginning with the directory's own path."""
@@ -72,13 +73,13 @@ class Folder:
     def remove_leftovers(self, path: str) -> None:
         """Remove the temporary files of killed exports from the directory at `path`, or around the file at `path`.
 
-        They are those to which nothing has been written for `LEFT_SECONDS`.
+        They are those to which nothing has been written for `left_seconds`.
         """
         target = self.target(path)
         folder = target if os.path.isdir(target) else os.path.dirname(target) or "."
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
-                if _TEMPORARY.fullmatch(entry.name) and _is_left(entry):
+                if _TEMPORARY.fullmatch(entry.name) and _is_left(entry, self._left_seconds):
                     with contextlib.suppress(OSError):
                         os.unlink(entry.path)
 
@@ -207,13 +208,13 @@ def _temporary(target: str) -> str:
     return os.path.join(os.path.dirname(target), f".fsbridge-{secrets.token_hex(8)}.part")
 
 
-def _is_left(entry: os.DirEntry[str]) -> bool:
+def _is_left(entry: os.DirEntry[str], seconds: float) -> bool:
     """True if a temporary file or link is too old to belong to a running export.
 
     Its ctime tells, because its mtime becomes that of the source before it is renamed.
     """
     status = entry.stat(follow_symlinks=False)
-    old = status.st_ctime < time.time() - LEFT_SECONDS
+    old = status.st_ctime < time.time() - seconds
     return old and (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode))
 
 

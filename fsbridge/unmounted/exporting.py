@@ -23,9 +23,6 @@ from fsbridge.unmounted.units import UNIT_BYTES, WHOLE, JobPart, Unit, Watcher, 
 PIECE = 4 << 20
 """Bytes that are read at a time."""
 
-LARGE, RANGE = 64 << 20, 8 << 20
-"""Bytes of a file from which on several threads read it, and bytes of the range that each takes."""
-
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 """Errors of the destination that every further file would meet."""
 
@@ -137,7 +134,10 @@ class Outcome(NamedTuple):
 
 
 class Export(Work[FileBatch, "list[Outcome]"]):
-    """One export of the tree of a source, or of what is at a path in it."""
+    """One export of the tree of a source, or of what is at a path in it.
+
+    Several threads write a file of at least `large` bytes to a directory, each `range_bytes` at a time.
+    """
 
     def __init__(
         self,
@@ -147,19 +147,23 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         choice: Choice,
         tell: Callable[[str, Exception], object],
         part: JobPart = WHOLE,
+        *,
+        large: int = 64 << 20,
+        range_bytes: int = 8 << 20,
     ) -> None:
         super().__init__(sources, tell, part)
         self.counts = ExportCounts()
         self._top = "/".join(name for name in path.split("/") if name)
         self._dest = dest
         self._choice = choice
+        self._large, self._range_bytes = large, range_bytes
         self._begun: set[str] = set()  # temporary paths of large files that are being written
 
     def units(self) -> Iterator[FileBatch]:
         batch: list[Exported] = []
         size = 0
         for file in self._files():
-            large = (file.attrs.size or 0) >= LARGE and isinstance(self._dest, Folder)
+            large = (file.attrs.size or 0) >= self._large and isinstance(self._dest, Folder)
             if large and not self._dest.has(file.below, file.attrs):
                 yield from self._ranges(file)
                 continue
@@ -252,8 +256,8 @@ class Export(Work[FileBatch, "list[Outcome]"]):
             self._fail(file.path, error)
             return
         self._begun.add(temporary)
-        for start in range(0, opened.size, RANGE):
-            stop = min(start + RANGE, opened.size)
+        for start in range(0, opened.size, self._range_bytes):
+            stop = min(start + self._range_bytes, opened.size)
             yield FileBatch(file.path, stop - start, self._dest, (file,), (start, stop), temporary)
 
     @staticmethod

@@ -13,7 +13,7 @@ import pytest
 
 import fsbridge
 from fsbridge import cli
-from fsbridge.commands import argument_types, mount
+from fsbridge.commands import COMMANDS, argument_types, mount
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 from fsbridge.formats.records import COLLECTION, NAMES
@@ -218,7 +218,7 @@ def test_what_names_nothing_is_not_the_working_directory(words: list[str], capsy
     ("words", "hint"),
     [
         (["mout", "a", "b"], "perhaps fsbridge mount?"),
-        (["xyzzy", "brain.n5"], f"commands: {', '.join(name for name in cli.COMMANDS if ' ' not in name)}"),
+        (["xyzzy", "brain.n5"], f"commands: {', '.join(name for name in COMMANDS if ' ' not in name)}"),
     ],
 )
 def test_a_command_that_is_none_is_named(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,7 +315,12 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     import fsbridge.mount.lifecycle
 
     configs: list[Config] = []
-    monkeypatch.setattr(fsbridge.mount.lifecycle, "mount", lambda config: configs.append(config) or 0)
+
+    def mount(config: Config) -> int:
+        configs.append(config)
+        return 0
+
+    monkeypatch.setattr(fsbridge.mount.lifecycle, "mount", mount)
     return configs
 
 

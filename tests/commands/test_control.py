@@ -12,12 +12,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import forking
 import in_process
 import pytest
-from conftest import MountFunction
-from mounting import Mount, fsbridge
+from mounting import Mount, MountFunction, fsbridge
 from prometheus_client.parser import text_string_to_metric_families
 from small_stores import FORMATS
 from waiting import until
@@ -43,16 +43,17 @@ def n5_store(where: Path) -> Path:
     return where / "store.n5"
 
 
-def listed(*points: Mount) -> list[dict[str, object]]:
+def listed(*points: Mount) -> list[dict[str, Any]]:
     """Return what `fsbridge list --json` says of the mounts on `points`: others may be mounted, too."""
     done = fsbridge("list", "--json")
     assert done.returncode == 0, done.stderr
     return [row for row in json.loads(done.stdout) if row["mountpoint"] in {str(point.path) for point in points}]
 
 
-def status(point: Mount) -> dict[str, object]:
+def status(point: Mount) -> dict[str, Any]:
     done = fsbridge("status", point.path, "--json")
     assert done.returncode == 0, done.stderr
+    row: dict[str, Any]
     (row,) = json.loads(done.stdout)
     return row
 
@@ -242,7 +243,7 @@ def test_the_access_log_is_switched_on_and_off(tmp_path: Path, mount: MountFunct
     assert len(_lines(record)) == before
 
 
-def _lines(record: Path) -> list[dict[str, object]]:
+def _lines(record: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in record.read_text().splitlines()]
 
 
@@ -270,6 +271,7 @@ def test_watching(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
     words = ("status", point.path, "--watch", "0.1", "--json")
     watching = forking.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert watching.stdout is not None
     looks = [json.loads(watching.stdout.readline()) for _ in range(3)]
     watching.send_signal(signal.SIGINT)
     assert watching.wait(30) == 0
@@ -280,6 +282,7 @@ def test_watching(tmp_path: Path, mount: MountFunction) -> None:
 def test_rates_are_shown(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
     watching = forking.start("status", point.path, "--watch", "0.1", stdout=subprocess.PIPE)
+    assert watching.stdout is not None
     assert any("/s)" in watching.stdout.readline() for _ in range(30))
     watching.send_signal(signal.SIGINT)
     watching.communicate(timeout=30)
@@ -317,7 +320,7 @@ def test_another_user_gets_no_answer(tmp_path: Path, mount: MountFunction) -> No
     assert "PermissionError" in done.stderr
 
 
-ANSWER = {
+ANSWER: dict[str, Any] = {
     "state": "serving",
     "uptime": 1.0,
     "requests": {"open": 3},
@@ -362,7 +365,7 @@ def daemon(tmp_path: Path) -> Iterator[Callable[[dict[str, object]], str]]:
         one.close()
 
 
-OTHER = [None, {}, [], "x", "\x1b[2J", {"": {}}, 1e400, -1e308, 10**400]
+OTHER: list[object] = [None, {}, [], "x", "\x1b[2J", {"": {}}, 1e400, -1e308, 10**400]
 
 
 def test_status_beside_a_daemon_of_another_version_shows_what_it_understands(
@@ -445,13 +448,12 @@ def test_a_mount_point_reached_through_a_link_is_one_mount(
     monkeypatch.setattr(running, "_places", lambda: [str(sockets)])
     tree = lifecycle.Tree(None, lambda: None, format="n5")  # type: ignore[arg-type]
     facts = lifecycle._facts(Config("s.n5", str(tmp_path / mounted)), tree)
-    answers = {"errors": lambda question, _: {"errors": []}, "log-level": lambda question, _: {}}
-    daemon = control.Control(facts, answers)
+    daemon = control.Control(facts, {"errors": lambda question, _: {"errors": []}, "log-level": lambda question, _: {}})
     try:
         ours = [mount.mountpoint for mount in running.running() if mount.mountpoint.startswith(os.path.realpath(tmp_path))]
         assert ours == [real]
         assert [mount.format for mount in running.serving(str(tmp_path / asked))] == ["n5"]
-        for words in (["errors", tmp_path / asked], ["ctl", "log-level", tmp_path / asked, "info"]):
+        for words in (["errors", f"{tmp_path}/{asked}"], ["ctl", "log-level", f"{tmp_path}/{asked}", "info"]):
             assert in_process.fsbridge(*words).returncode == 0
         for path in ("a/b", tmp_path / mounted / "a/b", tmp_path / asked / "a/b"):
             assert errors._inside(str(path), str(tmp_path / asked)) == "a/b"

@@ -39,7 +39,7 @@ def test_p12_formats_do_not_differ(each: dict[str, Path], server: FakeS3) -> Non
         assert diff(url, each["n5"], *server.options) == (0, [])
 
 
-def group(path: Path, **arrays: np.ndarray) -> zarr.Group:  # type: ignore[type-arg]
+def group(path: Path, **arrays: np.ndarray) -> zarr.Group:
     root = zarr.open_group(path, mode="w", zarr_format=3)
     for name, data in arrays.items():
         root.create_array(name, shape=data.shape, dtype=data.dtype, chunks=tuple(max(1, n // 2) for n in data.shape))[
@@ -177,12 +177,12 @@ def image(path: Path, zarr_format: Any) -> None:
     """Write an image of two levels in OME-Zarr 0.4 or 0.5."""
     root = zarr.open_group(path, mode="w", zarr_format=zarr_format)
     for i, size in enumerate((32, 16)):
-        names = {"dimension_names": ["y", "x"]} if zarr_format == 3 else {}
-        level = root.create_array(str(i), shape=(size, size), dtype="uint16", chunks=(16, 16), **names)
+        names = ["y", "x"] if zarr_format == 3 else None
+        level = root.create_array(str(i), shape=(size, size), dtype="uint16", chunks=(16, 16), dimension_names=names)
         level[...] = np.arange(size * size, dtype="uint16").reshape(size, size)
     scales = [{"path": str(i), "coordinateTransformations": [{"type": "scale", "scale": [2.0**i] * 2}]} for i in (0, 1)]
     axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
-    described = {"name": "cells", "axes": axes, "datasets": scales}
+    described: dict[str, Any] = {"name": "cells", "axes": axes, "datasets": scales}
     omero = {"channels": [{"label": "DAPI", "color": "0000FF"}]}
     if zarr_format == 3:
         root.attrs["ome"] = {"version": "0.5", "multiscales": [described], "omero": omero}

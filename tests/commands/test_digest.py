@@ -129,7 +129,7 @@ def test_one_flipped_element_type_or_shape_is_another_digest(tmp_path: Path) -> 
 def test_holes_are_the_fill_value_and_reversed_axes_are_the_transpose(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path / "a.zarr", shape=(5, 7), chunks=(2, 3), dtype="<i2", fill_value=-3)
     array[1, 1] = 4
-    whole = array[...]
+    whole = np.asarray(array[...])
     assert digests(tmp_path / "a.zarr") == {"/": specified(whole)}
     assert digests(tmp_path / "a.zarr", reversed_axes=True) == {"/": specified(whole.T)}
 

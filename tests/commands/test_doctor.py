@@ -13,10 +13,9 @@ from pathlib import Path
 
 import forking
 import pytest
-from conftest import MountFunction
 from fake_s3 import BUCKET, FakeS3
 from forking import environment
-from mounting import fsbridge
+from mounting import MountFunction, fsbridge
 from small_stores import FORMATS
 
 from fsbridge.children import landlock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import random
@@ -10,9 +11,10 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import forking
 import h5py
@@ -20,20 +22,21 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from conftest import MountFunction
 from fake_s3 import FakeS3
 from forking import environment
 from in_process import fsbridge
-from mounting import command
+from mounting import MountFunction, command
 from source_places import config, numbers, tree_of, upload, write_all, write_each
 
 from fsbridge.commands.output import Progress
 from fsbridge.errors import FsbridgeError
-from fsbridge.tree import Attrs
-from fsbridge.unmounted import destinations, exporting
+from fsbridge.tree import Attrs, Buffer
 from fsbridge.unmounted.destinations import Folder
-from fsbridge.unmounted.exporting import Choice, Export
+from fsbridge.unmounted.exporting import Choice, Export, ExportCounts
 from fsbridge.unmounted.units import WorkSources
+
+ALL_ARE_LEFT = -1.0
+"""The age at which a temporary file counts as left behind: before it was made."""
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +47,31 @@ def each(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """2,000 chunks, and an array of 64 MiB."""
-    root = zarr.open_group(tmp_path_factory.mktemp("many") / "many.zarr", mode="w")
+    path = tmp_path_factory.mktemp("many") / "many.zarr"
+    root = zarr.open_group(path, mode="w")
     root.create_array("small", data=np.arange(200_000, dtype="<i4"), chunks=(100,))
     root.create_array("large", data=np.arange(1 << 24, dtype="<i4").reshape(64, 512, 512), chunks=(8, 64, 512))
-    return Path(str(root.store_path.store.root))  # type: ignore[attr-defined]
+    return path
 
 
 def export(*words: str | os.PathLike[str]) -> str:
     done = fsbridge("export", *words, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stderr
+
+
+def export_here(place: Path, layout: str, dest: Folder, large: int = 64 << 20) -> ExportCounts:
+    """Export in this thread, files of at least `large` bytes in four ranges."""
+
+    def fail(path: str, error: Exception) -> None:
+        raise error
+
+    sources = WorkSources([config(place, layout)])
+    whole = Export(sources, "", dest, Choice(), fail, large=large, range_bytes=large // 4)
+    for unit in whole.units():
+        whole.join(unit, whole.do(sources, unit))
+    sources.close()
+    return whole.counts
 
 
 def age(store: Path) -> None:
@@ -82,7 +100,7 @@ def test_p12_an_export_is_a_copy_of_the_mount_for_every_writer(tmp_path: Path, m
 
 
 def test_each_format_in_zip_files_and_on_a_server(each: dict[str, Path], server: FakeS3, tmp_path: Path) -> None:
-    places = {**each, **upload(server, each)}
+    places: dict[str, Path | str] = {**each, **upload(server, each)}
     for name, place in places.items():
         export(place, tmp_path / name, "--layout", "files", *(server.options if name.startswith("s3") else []))
         assert (np.load(tmp_path / name / "a/b.npy") == numbers()).all(), name
@@ -120,14 +138,14 @@ def test_a_second_export_writes_what_has_changed(tmp_path: Path) -> None:
     (tmp_path / "out/c/6").write_bytes(b"cut")
     assert told(export(tmp_path / "a.zarr", tmp_path / "out")) == (3, 8)
     exported = zarr.open_array(tmp_path / "out", mode="r")
-    assert exported[...].tolist() == [1] * 4 + [7] * 4 + [1] * 32
+    assert np.asarray(exported[...]).tolist() == [1] * 4 + [7] * 4 + [1] * 32
     assert told(export(tmp_path / "a.zarr", tmp_path / "out"))[0] <= 1  # the change may be too young to be told by its time
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_p9_a_second_export_of_whole_arrays_has_each_changed_chunk(version: int, tmp_path: Path) -> None:
+def test_p9_a_second_export_of_whole_arrays_has_each_changed_chunk(version: Literal[2, 3], tmp_path: Path) -> None:
     """Nested chunks that are written again change neither the time of the array's directory nor that of its metadata."""
-    array = zarr.create_array(tmp_path / "a.zarr", shape=(8, 8), chunks=(2, 2), dtype="<i4", zarr_format=version)  # type: ignore[arg-type]
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(8, 8), chunks=(2, 2), dtype="<i4", zarr_format=version)
     array[...] = 1
     age(tmp_path / "a.zarr")
     assert told(export(tmp_path / "a.zarr", tmp_path / "out", "--layout", "files")) == (3, 0)
@@ -138,7 +156,7 @@ def test_p9_a_second_export_of_whole_arrays_has_each_changed_chunk(version: int,
         assert (np.load(tmp_path / "out/a.npy") == array[...]).all()
 
 
-def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path) -> None:
     words = ("export", many, tmp_path / "out", "--layout", "zarr3,files")
     rng, done = random.Random(7), 0
     for number in range(20):
@@ -149,17 +167,14 @@ def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path, monkey
             running.send_signal(signal.SIGKILL if number % 2 else signal.SIGINT)
             running.wait(30)
         done = len(list((tmp_path / "out/zarr3").rglob("*")))
-    monkeypatch.setattr(destinations, "LEFT_SECONDS", -1.0)  # as if an hour had passed since
-    written, _ = told(export(many, tmp_path / "out", "--layout", "zarr3,files"))
+    written = export_here(many, "zarr3,files", Folder(str(tmp_path / "out"), ALL_ARE_LEFT)).written
     whole = tmp_path / "whole"
     said = export(many, whole, "--layout", "zarr3,files")
     assert tree_of(tmp_path / "out") == tree_of(whole)
     assert written < told(said)[0]
 
 
-def test_p10_an_interrupt_keeps_what_is_complete_and_says_how_to_go_on(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p10_an_interrupt_keeps_what_is_complete_and_says_how_to_go_on(many: Path, tmp_path: Path) -> None:
     with forking.start("export", many, tmp_path / "out", stderr=subprocess.PIPE) as running:
         while not list((tmp_path / "out").rglob("c/*")):
             assert running.poll() is None
@@ -173,16 +188,14 @@ def test_p10_an_interrupt_keeps_what_is_complete_and_says_how_to_go_on(
     assert "the same command continues" in said
     for path in (tmp_path / "out/small/c").glob("[0-9]*"):
         assert path.stat().st_size == 400
-    monkeypatch.setattr(destinations, "LEFT_SECONDS", -1.0)
-    export(many, tmp_path / "out")  # on a busy machine a thread may have left a file that it had not completed
+    # on a busy machine a thread may have left a file that it had not completed
+    export_here(many, "zarr3", Folder(str(tmp_path / "out"), ALL_ARE_LEFT))
     assert not list((tmp_path / "out").rglob(".fsbridge-*"))
 
 
 @pytest.fixture
-def ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store with one chunk that is exported in four ranges, and a small one."""
-    monkeypatch.setattr(exporting, "LARGE", 4000)
-    monkeypatch.setattr(exporting, "RANGE", 1000)
+def ranges(tmp_path: Path) -> Path:
+    """A store with a chunk of 4,000 bytes, and a small one."""
     root = zarr.open_group(tmp_path / "s.zarr", mode="w")
     root.create_array("large", data=np.ones(4000, "|u1"), chunks=(4000,), compressors=None)
     root.create_array("small", data=np.ones(8, "|u1"), chunks=(8,))
@@ -190,30 +203,38 @@ def ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "s.zarr"
 
 
+class Shared(Folder):
+    """A folder into which a second export of `store` begins and ends when `method` is called for the first time."""
+
+    def __init__(self, path: str, store: Path, method: str) -> None:
+        super().__init__(path)
+        self.store, self.method = store, method
+
+    def interrupt(self, method: str) -> None:
+        if self.method == method:
+            self.method = ""
+            assert export_here(self.store, "zarr3", Folder(self.path), 4000).written > 0
+
+    def write(self, path: str, attrs: Attrs, pieces: Iterator[Buffer]) -> int:
+        self.interrupt("write")
+        return super().write(path, attrs, pieces)
+
+    def write_range(self, temporary: str, start: int, pieces: Iterator[Buffer]) -> int:
+        self.interrupt("write_range")
+        return super().write_range(temporary, start, pieces)
+
+    def finish(self, temporary: str, path: str, attrs: Attrs) -> None:
+        self.interrupt("finish")
+        super().finish(temporary, path, attrs)
+
+
 @pytest.mark.parametrize("method", ["write", "write_range", "finish"])
-def test_p2_a_second_export_beside_the_first_is_harmless(
-    method: str, ranges: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second one begins and ends in the middle of the first, at every file."""
-    plain = getattr(Folder, method)
-    begun: list[str] = []
-
-    def beside(folder: Folder, *arguments: object) -> object:
-        if not begun:
-            begun.append(method)
-            second = Export(WorkSources([config(ranges)]), "", Folder(folder.path), Choice(), lambda path, error: None)
-            for unit in second.units():
-                second.join(unit, Export.do(second.sources, unit))  # type: ignore[arg-type]
-            second.sources.close()
-            assert (second.counts.failed, second.counts.written > 0) == (0, True)
-            begun.clear()
-            monkeypatch.setattr(Folder, method, plain)
-        return plain(folder, *arguments)
-
-    monkeypatch.setattr(Folder, method, beside)
-    export(ranges, tmp_path / "out", "--threads", "1")
+def test_p2_a_second_export_beside_the_first_is_harmless(method: str, ranges: Path, tmp_path: Path) -> None:
+    folder = Shared(str(tmp_path / "out"), ranges, method)
+    export_here(ranges, "zarr3", folder, 4000)
+    assert not folder.method, "the second export took place"
     for name in ("large", "small"):
-        assert (zarr.open_array(tmp_path / f"out/{name}", mode="r")[...] == 1).all()
+        assert np.all(zarr.open_array(tmp_path / f"out/{name}", mode="r")[...] == 1)
     assert not list((tmp_path / "out").rglob(".fsbridge-*"))
 
 
@@ -231,7 +252,7 @@ def test_p2_a_file_that_lacks_bytes_is_not_renamed(tmp_path: Path) -> None:
 def test_p4_nothing_that_lies_at_a_temporary_name_is_written(
     kind: str, ranges: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destinations.secrets, "token_hex", lambda count: "0" * 16)
+    monkeypatch.setattr("secrets.token_hex", lambda count: "0" * 16)
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "out").mkdir()
     planted = tmp_path / "out/.fsbridge-0000000000000000.part"
@@ -246,9 +267,7 @@ def test_p4_nothing_that_lies_at_a_temporary_name_is_written(
     assert (tmp_path / "victim").read_text() == "precious"
 
 
-def test_leftovers_of_killed_exports_are_removed_by_their_age(
-    ranges: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftovers_of_killed_exports_are_removed_by_their_age(ranges: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(ranges, out)
     left = [out / ".fsbridge-0123456789abcdef.part", out / "large/c/.fsbridge-0123456789abcdef.part"]
@@ -258,17 +277,15 @@ def test_leftovers_of_killed_exports_are_removed_by_their_age(
     os.utime(left[0], ns=(0, 0))  # it may be about to be renamed
     export(ranges, out)
     assert all(path.exists() for path in [*left, *others])
-    monkeypatch.setattr(destinations, "LEFT_SECONDS", -1.0)
-    export(ranges, out)
+    export_here(ranges, "zarr3", Folder(str(out), ALL_ARE_LEFT))
     assert not any(path.exists() for path in left)
     assert all(path.exists() for path in others)
 
 
-def test_p8_a_group_may_be_called_as_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(destinations, "LEFT_SECONDS", -1.0)
+def test_p8_a_group_may_be_called_as_a_temporary_file(tmp_path: Path) -> None:
     zarr.open_group(tmp_path / "s.zarr", mode="w").create_group(".fsbridge-0123456789abcdef.part")
     for _ in range(2):
-        export(tmp_path / "s.zarr", tmp_path / "out")
+        export_here(tmp_path / "s.zarr", "zarr3", Folder(str(tmp_path / "out"), ALL_ARE_LEFT))
     assert sorted(tree_of(tmp_path / "out")) == sorted(
         ["zarr.json", ".fsbridge-0123456789abcdef.part", ".fsbridge-0123456789abcdef.part/zarr.json"]
     )
@@ -312,11 +329,10 @@ class Seen:
         self.parts.append((path, count))
 
 
-def test_progress_shows_within_a_file_of_unlisted_size(
-    each: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exporting, "PIECE", 1000)
-    sources = WorkSources([replace(config(each["zarr3"], "files"), files=("nc",))])
+def test_progress_shows_within_a_file_of_unlisted_size(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    root.create_array("a/b", data=np.arange(4 << 20, dtype="<i4").reshape(4, 1 << 20), compressors=None)
+    sources = WorkSources([replace(config(tmp_path / "s.zarr", "files"), files=("nc",))])
     seen = sources.watcher = Seen()
     whole = Export(sources, "", Folder(str(tmp_path / "out")), Choice(["a/b.nc"]), lambda path, error: None)
     units = list(whole.units())
@@ -331,16 +347,25 @@ def test_progress_shows_within_a_file_of_unlisted_size(
     sources.close()
 
 
+class Terminal(io.StringIO):
+    """What standard error is to a person."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize("listed_first", [True, False])
-def test_the_total_has_files_of_unlisted_size(listed_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", io.StringIO())
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    progress = Progress(False)
-    for step in (lambda: progress.expect(100), lambda: progress.begun(50))[:: 1 if listed_first else -1]:
-        step()
-    progress.done("a.nc", 30)
-    assert (progress._bar.n, progress._bar.total) == (30, 150)
-    progress.close()
+def test_the_total_has_files_of_unlisted_size(listed_first: bool) -> None:
+    with contextlib.redirect_stderr(Terminal()):
+        progress = Progress(False)
+        if listed_first:
+            progress.expect(100)
+        progress.begun(50)
+        if not listed_first:
+            progress.expect(100)
+        progress.done("a.nc", 30)
+        assert (progress._bar.n, progress._bar.total) == (30, 150)
+        progress.close()
 
 
 def test_parts_make_the_whole(many: Path, tmp_path: Path) -> None:

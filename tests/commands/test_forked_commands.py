@@ -81,13 +81,16 @@ def test_it_is_a_process_as_a_new_one_would_be(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROCESS)
     words, env = ["ä", os.fsdecode(b"\xff")], {**environment(), "ODD": os.fsdecode(b"\xfe")}
-    line = ["env", "--default-signal=INT", sys.executable, program, *words]
-    options: dict[str, object] = {"cwd": tmp_path, "env": env, "start_new_session": True}
+    line: list[str | Path] = ["env", "--default-signal=INT", sys.executable, program, *words]
     old = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (old[0] - 1, old[1]))
     try:
-        new = subprocess.run(line, capture_output=True, input=b"given", check=False, **options)  # type: ignore[call-overload]
-        forked = forking.run(*words, program=program, given=b"given", text=False, **options)
+        new = subprocess.run(
+            line, capture_output=True, input=b"given", check=False, cwd=tmp_path, env=env, start_new_session=True
+        )
+        forked = forking.run(
+            *words, program=program, given=b"given", text=False, cwd=tmp_path, env=env, start_new_session=True
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, old)
     assert forked.stdout == new.stdout

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import forking
 import h5py
@@ -138,7 +139,7 @@ def test_wide_cells_are_cut_in_the_middle(tmp_path: Path, monkeypatch: pytest.Mo
 def test_axes_are_those_that_an_image_says_of_its_levels(tmp_path: Path) -> None:
     axes = [{"name": "t", "type": "time", "unit": "second"}, {"name": "x", "type": "space", "unit": "micrometer"}]
     transform = [{"type": "scale", "scale": [1.0, 0.5]}]
-    scales = {"axes": axes, "datasets": [{"path": "a/0", "coordinateTransformations": transform}]}
+    scales: dict[str, Any] = {"axes": axes, "datasets": [{"path": "a/0", "coordinateTransformations": transform}]}
     root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2, attributes={"multiscales": [scales]})
     root.create_array("a/0", shape=(2, 2), dtype="u1")
     root.create_array("other", shape=(2, 2), dtype="u1")

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import forking
 import h5py
@@ -122,7 +123,11 @@ def test_an_array_of_n5_below_groups_without_documents_belongs_to_the_store(tmp_
 def test_levels_have_the_axes_of_their_image_when_they_are_named(tmp_path: Path) -> None:
     axes = [{"name": "y", "type": "space", "unit": "micrometer"}, {"name": "x", "type": "space", "unit": "micrometer"}]
     transform = [{"type": "scale", "scale": [0.25, 0.5]}]
-    scales = {"version": "0.4", "axes": axes, "datasets": [{"path": "0", "coordinateTransformations": transform}]}
+    scales: dict[str, Any] = {
+        "version": "0.4",
+        "axes": axes,
+        "datasets": [{"path": "0", "coordinateTransformations": transform}],
+    }
     root = zarr.open_group(tmp_path / "i.zarr", mode="w", zarr_format=2, attributes={"multiscales": [scales]})
     root.create_array("0", shape=(4, 4), dtype="u1")
     assert "    axes: y: step 0.25 µm; x: step 0.5 µm\n" in info(f"{tmp_path}/i.zarr/0")

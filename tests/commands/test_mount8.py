@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,7 +61,7 @@ class Machine:
         return path
 
     def mount(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        command = ["mount", *map(os.fspath, words)]
+        command = ["mount", *(os.fspath(word) for word in words)]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=self.where)
 
     def fstab(self, options: str) -> Path:
@@ -193,7 +193,7 @@ def test_a_store_that_is_not_there(machine: Machine) -> None:
 
 
 def test_a_second_mount_is_refused_unless_asked_for(machine: Machine) -> None:
-    words = ["-t", f"fuse.{machine.program}", machine.store, machine.path]
+    words: list[str | Path] = ["-t", f"fuse.{machine.program}", machine.store, machine.path]
     assert succeeded(machine.mount(*words))
     done = machine.mount(*words)
     assert done.returncode == 32
@@ -208,7 +208,7 @@ def test_p1_remounting_rw_changes_nothing(machine: Machine) -> None:
     assert succeeded(machine.mount("-t", f"fuse.{machine.program}", machine.store, machine.path))
     subprocess.run(["mount", "-i", "-o", "remount,rw", machine.path], capture_output=True, check=False)
     before = sorted(os.listdir(machine.store))
-    changes = [
+    changes: list[Callable[[], object]] = [
         lambda: (machine.path / "new").write_text("x"),
         lambda: (machine.path / "new").mkdir(),
         lambda: (machine.path / "c" / "0").unlink(),
@@ -237,7 +237,7 @@ def test_root_may_give_up_its_privileges(machine: Machine) -> None:
 
 def test_an_empty_environment_will_do(machine: Machine) -> None:
     """systemd runs mount units without HOME and PATH."""
-    words = [machine.program, machine.store, machine.path, "-o", "rw,dev,suid"]
+    words: list[str | Path] = [machine.program, machine.store, machine.path, "-o", "rw,dev,suid"]
     done = subprocess.run(words, capture_output=True, text=True, env={}, check=False, timeout=60, cwd="/")
     assert succeeded(done)
     assert machine.serving

@@ -16,7 +16,7 @@ from small_stores import FORMATS
 
 from fsbridge.commands import settings
 
-Write = Callable[[str], None]
+Write = Callable[[str], object]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     FORMATS["n5"][1](tmp_path / "n.n5")
     FORMATS["zarr3"][1](tmp_path / "z.zarr")
     monkeypatch.chdir(tmp_path)
-    return lambda text: (tmp_path / "fsbridge" / "config.toml").write_text(text) and None
+    return (tmp_path / "fsbridge" / "config.toml").write_text
 
 
 def said(*words: str | os.PathLike[str]) -> str:

@@ -12,10 +12,9 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from conftest import MountFunction
 from fake_s3 import FakeS3
 from forking import environment
-from mounting import command, fsbridge
+from mounting import MountFunction, command, fsbridge
 from source_places import numbers, tree_of, upload, write_all, write_each
 
 from fsbridge import cli
@@ -31,7 +30,7 @@ def each(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def printed(*words: str | os.PathLike[str]) -> bytes:
     done = forking.run(*words, text=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout
+    return bytes(done.stdout)
 
 
 def test_ls_and_cat_are_find_and_cat_of_the_mount(tmp_path: Path, mount: MountFunction) -> None:
@@ -49,12 +48,13 @@ def test_each_format_on_disk_in_zip_files_and_on_a_server(
 ) -> None:
     def printed_here(*words: str | os.PathLike[str]) -> bytes:
         """Like `printed`, without a process for each of many commands."""
-        assert cli.main(["fsbridge", *map(os.fspath, words), "--layout", "files", *server.options]) == 0
+        assert cli.main(["fsbridge", *(os.fspath(word) for word in words), "--layout", "files", *server.options]) == 0
         said = capfdbinary.readouterr()
         assert said.err == b""
         return said.out
 
-    for place in (*each.values(), *upload(server, each).values()):
+    places: list[Path | str] = [*each.values(), *upload(server, each).values()]
+    for place in places:
         assert printed_here("ls", "-R", place) == LISTED
         assert (np.load(io.BytesIO(printed_here("cat", f"{place}//a/b.npy"))) == numbers()).all()
 
@@ -131,4 +131,4 @@ def test_odd_names_are_as_the_mount_has_them(tmp_path: Path) -> None:
     (tmp_path / "a.zarr" / os.fsdecode(b"bad\xff") / ".zgroup").write_text('{"zarr_format": 2}')
     listed = printed("ls", tmp_path / "a.zarr").splitlines()
     assert {"größe 量".encode(), b"new%0Aline", b"%25", b"bad\xff"} < set(listed)
-    assert b"zarr_format" in printed("cat", os.fsencode(tmp_path) + b"/a.zarr//bad\xff/zarr.json")
+    assert b"zarr_format" in printed("cat", str(tmp_path) + os.fsdecode(b"/a.zarr//bad\xff/zarr.json"))

@@ -66,13 +66,14 @@ def test_the_exit_code_is_the_programs(line: str, code: int, each: dict[str, Pat
 
 
 def test_mistakes_are_said_before_anything_runs(each: dict[str, Path], tmp_path: Path, folders: Path) -> None:
-    for words, code, text in [
+    mistakes: list[tuple[list[str | Path], int, str]] = [
         ([each["zarr3"]], 1, "no program is given"),
         ([each["zarr3"], "--"], 1, "no program is given"),
         ([tmp_path / "nope", "--", "true"], 1, "no such file or directory"),
         ([each["zarr3"], "--layout", "n6", "--", "true"], 1, "unknown layout"),
         ([each["zarr3"], "--", "/nope"], 127, "/nope: No such file or directory"),
-    ]:
+    ]
+    for words, code, text in mistakes:
         done = run(*words)
         assert (done.returncode, done.stdout) == (code, ""), words
         assert text in done.stderr
@@ -111,7 +112,8 @@ def test_run_makes_an_ordinary_mount_if_namespaces_are_not_allowed(each: dict[st
         "import sys; from fsbridge.mount import private; private._namespace_is_permitted = lambda folder: False; "
         "from fsbridge.cli import main; sys.exit(main(['fsbridge', *sys.argv[1:]]))"
     )
-    words = [sys.executable, "-c", program, "run", each["zarr3"], "--", "sh", "-c", "ls {}; echo $FSBRIDGE_MOUNT; exit 3"]
+    line = "ls {}; echo $FSBRIDGE_MOUNT; exit 3"
+    words = [sys.executable, "-c", program, "run", str(each["zarr3"]), "--", "sh", "-c", line]
     done = subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
     assert (done.returncode, done.stdout.split()[:2], done.stderr) == (3, ["a", "zarr.json"], "")
     assert not mounted(done.stdout.split()[2])
@@ -136,7 +138,8 @@ def test_another_user_needs_no_fusermount3(each: dict[str, Path], tmp_path: Path
         "mount --bind fuse /dev/fuse && mkdir -m 777 tmp && "
         'TMPDIR=$PWD/tmp PATH=/nowhere exec /usr/bin/setpriv --reuid 65534 --regid 65534 --clear-groups "$@"'
     )
-    program = [sys.executable, "-m", "fsbridge", "run", each["zarr3"], "--", "/bin/sh", "-c", "/bin/cat {}/a/zarr.json"]
+    place = os.fspath(each["zarr3"])
+    program = [sys.executable, "-m", "fsbridge", "run", place, "--", "/bin/sh", "-c", "/bin/cat {}/a/zarr.json"]
     for folder in [tmp_path, *tmp_path.parents[:3], *each["zarr3"].parents]:
         folder.chmod(folder.stat().st_mode | 0o755)
     done = subprocess.run(

@@ -74,15 +74,20 @@ def test_variables_of_mount_options_are_settings_too(files: tuple[Path, Path], t
 def test_variables_tell_where_the_users_file_is_but_not_to_the_helper(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place, size in (("config/fsbridge", 1), ("home/.config/fsbridge", 2), ("own/.config/fsbridge", 3)):
+    for place, number in (("config/fsbridge", 1), ("home/.config/fsbridge", 2), ("own/.config/fsbridge", 3)):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
-        (tmp_path / place / "config.toml").write_text(f'[mount]\ncache-size = "{size}M"\n')
+        (tmp_path / place / "config.toml").write_text(f'[mount]\ncache-size = "{number}M"\n')
     user = pwd.getpwuid(os.geteuid())
     own = pwd.struct_passwd([*user[:5], str(tmp_path / "own"), user[6]])
     monkeypatch.setattr(pwd, "getpwuid", lambda number: own)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     taken: list[int] = []
-    monkeypatch.setattr(mount, "_mount", lambda config: taken.append(config.cache_size >> 20) or 0)
+
+    def take(config: Config) -> int:
+        taken.append(config.cache_size >> 20)
+        return 0
+
+    monkeypatch.setattr(mount, "_mount", take)
 
     def size() -> int:
         mount.helper("mount.fsbridge", ["/store", "/mnt"])
@@ -213,7 +218,7 @@ def test_a_named_source_is_mounted_and_shown(tmp_path: Path) -> None:
     def run(*words: str) -> str:
         done = forking.run(*words, env=env)
         assert (done.returncode, without_log_notice(done.stderr)) == (0, "")
-        return done.stdout
+        return str(done.stdout)
 
     place = f"{tmp_path}/fsbridge/config.toml"
     assert run("ctl", "config", "brain").splitlines() == [

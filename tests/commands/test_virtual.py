@@ -12,11 +12,11 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from conftest import MountFunction
 from fake_s3 import FakeS3
+from mounting import MountFunction
 from source_places import config, numbers, remote, tree_of, upload, write_all, write_each
 
-from fsbridge.config import parse_place
+from fsbridge.config import Remote, parse_place
 from fsbridge.errors import FsbridgeError, NotFound, SetupError
 from fsbridge.unmounted import VirtualTree, open_file
 
@@ -56,6 +56,7 @@ def test_p12_the_virtual_tree_is_that_of_the_mount_from_files_and_object_storage
     each: dict[str, Path], server: FakeS3, mount: MountFunction
 ) -> None:
     layout = "zarr3,files"
+    places: list[tuple[Path | str, Remote | None]]
     places = [*((path, None) for path in each.values()), *((url, remote(server)) for url in upload(server, each).values())]
     for place, options in places:
         mounted = mount(place, "--layout", layout, *(server.options if options else []))

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import forking
 
@@ -223,6 +223,10 @@ class Mount:
         while mounted(self.path):
             if subprocess.run(["fusermount3", "-u", self.path], capture_output=True).returncode != 0:
                 subprocess.run(["fusermount3", "-uz", self.path], check=True)
+
+
+MountFunction: TypeAlias = Callable[..., Mount]
+"""Mounts a source, with options as words."""
 
 
 def _idle_since(process: int) -> dict[str, str] | None:
