@@ -2,7 +2,7 @@
 
 There are two kinds of places: nested (`0/4/1`, `c/0/4/1`), where each directory is listed when it is needed, and flat
 (`0.4.1`, `c.0.4.1`), where all are in one directory, found by one listing of it that all readers share. Not here: the
-spelling of keys (`placedchunks.py`), sharing the listings (`storedchunks.py`), the bytes of a chunk and their decoding
+spelling of keys (`chunkkeys.py`), sharing the listings (`storedchunks.py`), the bytes of a chunk and their decoding
 (the formats), shards' inner chunks.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, TooLarge
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys, stored_once
 from fsbridge.formats.keyed.other_files import is_other_name
-from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys, stored_once
 from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, ChunkListing, FlatDirectories, Numbers, search
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import Pairs

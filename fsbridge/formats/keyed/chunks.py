@@ -7,7 +7,7 @@ from functools import partial
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import FsbridgeError, Stale
-from fsbridge.formats.keyed.placedchunks import ChunkFiles
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.store import Encoded, KeyedStore
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import ChunkInfo, Chunks, OpenChunk, Pairs

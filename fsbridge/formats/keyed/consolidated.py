@@ -12,7 +12,7 @@ In stores that cannot list (web servers), the members of a group are those that 
 `multiscales` name. Any other member is only found if its name is asked for.
 
 Not here: when a listing is worth its price (`store/remote/listings.py`), chunks in stores that cannot list
-(`placedchunks.py`).
+(`chunkkeys.py`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     d0/12/34/d1/5/c     the chunk (1234, 5) with digits to the base 100
 
-Not here: the spelling of keys (`placedchunks.py`).
+Not here: the spelling of keys (`chunkkeys.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fsbridge.errors import NotFound
 from fsbridge.formats.keyed.chunkfiles import BATCH_ENTRIES
-from fsbridge.formats.keyed.placedchunks import ChunkFiles
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.metadata import Index, parse_coordinate
 from fsbridge.model import Pairs
 from fsbridge.store import ROOT, Key

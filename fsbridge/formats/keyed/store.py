@@ -15,8 +15,8 @@ from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.keyed.chunkfiles import chunk_files
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.fanout import FanoutChunkFiles
-from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.formats.lazy_metadata import ParsedAttributes
 from fsbridge.formats.shared import OpenedSources, Shared

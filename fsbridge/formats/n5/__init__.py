@@ -30,8 +30,8 @@ from fsbridge.formats.documents import (
 )
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, versions
-from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, lightened
 from fsbridge.formats.n5.blocks import N5Chunks

@@ -16,8 +16,8 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.n5 import VARLENGTH, Block, header_size, parse_header, put_at_origin
 from fsbridge.codecs.objects import NulStrings
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.chunks import KeyedChunks
-from fsbridge.formats.keyed.placedchunks import ChunkFiles
 from fsbridge.formats.keyed.store import Encoded, KeyedStore
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import ChunkInfo

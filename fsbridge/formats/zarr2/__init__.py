@@ -30,10 +30,10 @@ from fsbridge.formats.documents import (
     reshape_grid,
     shape_of,
 )
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.consolidated import Copies
 from fsbridge.formats.keyed.hierarchy import Dialect, KeyedArray, Version, newest, versions
-from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import lazy, light, lightened
 from fsbridge.formats.strict_json import Fields

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge
-from fsbridge.formats.keyed.placedchunks import ChunkFiles
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, Span, divide
 from fsbridge.metadata import ChunkGrid, Index

@@ -17,7 +17,7 @@ from waiting import until
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats.keyed import chunkfiles
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles, chunk_files
-from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import ChunkInfo

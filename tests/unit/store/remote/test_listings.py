@@ -17,7 +17,7 @@ from waiting import until
 
 from fsbridge.config import REMOTE_LIMITS, Remote, RemoteLimits
 from fsbridge.errors import TooLarge, Unreachable
-from fsbridge.formats.keyed.placedchunks import ChunkKeys
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.store import Key
 from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.client import Client, Object
