@@ -19,7 +19,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys, stored_once
 from fsbridge.formats.keyed.other_files import is_other_name
-from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, ChunkListing, FlatDirectories, Numbers, search
+from fsbridge.formats.keyed.storedchunks import BATCH_ENTRIES, ChunkListing, FlatDirectories, Numbers, search
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import Pairs
 from fsbridge.store import Key, Store
@@ -27,9 +27,6 @@ from fsbridge.threads.deadlines import Stopwatch
 
 FIRST_DIRECTORIES = 256
 """Most chunk directories that `first` searches. More are needed only if that many of them are empty."""
-
-BATCH_ENTRIES = 4096
-"""Entries of a listing that are sorted and yielded together: enough to be efficient, few enough to stream."""
 
 
 def chunk_files(store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, directories: FlatDirectories) -> ChunkFiles:
@@ -141,12 +138,6 @@ class NestedChunkFiles(ChunkFiles):
         return Key("/".join([*parts, *self.keys.lead, *map(str, prefix)]))
 
 
-WINDOW_CHUNKS = 1 << 20
-"""Chunks of a listing that are grouped in one step if only their leading coordinates are wanted; limits the memory."""
-
-WAIT_SECONDS = 0.5
-"""Longest wait for a listing before its readers get partial results, because a wait holds one of few threads."""
-
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 
 
@@ -156,6 +147,7 @@ class FlatChunkFiles(ChunkFiles):
     def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, directories: FlatDirectories) -> None:
         super().__init__(store, directory, grid, keys)
         self._directories = directories
+        self._limits = directories.limits
         # _strides[d] is the number of grid cells below one coordinate of dimension d - 1.
         self._strides = [math.prod(self.counts[depth:]) for depth in range(len(self.counts) + 1)]
         separator = re.escape(keys.separator)
@@ -167,14 +159,14 @@ class FlatChunkFiles(ChunkFiles):
         stored = self._directories.peek(self.directory, self.listing_key)
         if stored is None or not self._holds(stored, prefix):
             # Wait only briefly: during the first listing the directory is shown, although it may turn out to be empty.
-            stored = self._join().wait(WAIT_SECONDS)
+            stored = self._join().wait(self._limits.wait)
         if stored is None or self._holds(stored, prefix):
             return self.store.stat(self.directory).mtime_ns
         raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.beginning(prefix)} is stored")
 
     def _scan(self, prefix: Index) -> Iterator[Pairs]:
         making = self._join()
-        stored = making.wait(WAIT_SECONDS)
+        stored = making.wait(self._limits.wait)
         if stored is None:
             yield from self._arriving(making, prefix)
             return
@@ -196,7 +188,7 @@ class FlatChunkFiles(ChunkFiles):
                 shown |= new
             if new:
                 yield self._with_times(prefix, sorted(new))
-            elif numbers is None or said.seconds > LOOK_SECONDS:
+            elif numbers is None or said.seconds > self._limits.look:
                 yield ()  # sign of life: millions of chunks may come that are not below `prefix` or were yielded already
             else:
                 continue
@@ -219,7 +211,7 @@ class FlatChunkFiles(ChunkFiles):
         stride = self._strides[depth + 1]
         base = np.uint64(self._linear(prefix) * self._strides[depth])
         while position < stop:
-            end = min(position + WINDOW_CHUNKS, stop)
+            end = min(position + self._limits.window, stop)
             if stride > 1 and end < stop:  # a coordinate's chunks must not be split over two windows
                 group = int(stored[end - 1] - base) // stride
                 end = search(stored, int(base) + (group + 1) * stride)
@@ -227,13 +219,13 @@ class FlatChunkFiles(ChunkFiles):
             if stride > 1:
                 groups = names // np.uint64(stride)
                 names = groups[np.flatnonzero(np.diff(groups, prepend=groups[0] + np.uint64(1)))]
-            for first in range(0, len(names), BATCH_ENTRIES):
-                yield names[first : first + BATCH_ENTRIES].tolist()
+            for first in range(0, len(names), self._limits.batch):
+                yield names[first : first + self._limits.batch].tolist()
             position = end
 
     def _count(self) -> int:
         making = self._join()
-        while (stored := making.wait(WAIT_SECONDS)) is None:
+        while (stored := making.wait(self._limits.wait)) is None:
             pass
         return len(stored)
 
@@ -249,7 +241,7 @@ class FlatChunkFiles(ChunkFiles):
 
     def _other_names(self) -> Iterator[Sequence[str]]:
         making = self._join()
-        while making.wait(WAIT_SECONDS) is None:
+        while making.wait(self._limits.wait) is None:
             yield ()
         if making.others:
             yield making.others

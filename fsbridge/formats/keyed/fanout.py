@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsbridge.errors import NotFound
-from fsbridge.formats.keyed.chunkfiles import BATCH_ENTRIES
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
+from fsbridge.formats.keyed.storedchunks import BATCH_ENTRIES
 from fsbridge.metadata import Index, parse_coordinate
 from fsbridge.model import Pairs
 from fsbridge.store import ROOT, Key

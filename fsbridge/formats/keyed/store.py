@@ -17,7 +17,7 @@ from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.keyed.chunkfiles import chunk_files
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.fanout import FanoutChunkFiles
-from fsbridge.formats.keyed.storedchunks import FlatDirectories
+from fsbridge.formats.keyed.storedchunks import FlatDirectories, ListingLimits
 from fsbridge.formats.lazy_metadata import ParsedAttributes
 from fsbridge.formats.shared import OpenedSources, Shared
 from fsbridge.formats.small import read_object, read_object_range
@@ -82,7 +82,7 @@ class KeyedStore:
         self.store = store
         self.config = config
         self.documents = DocumentReader(store, config.limits, config.immutable)
-        self.flat = FlatDirectories(store, patience=config.metadata_deadline)
+        self.flat = FlatDirectories(store, ListingLimits(patience=config.metadata_deadline))
         self.attributes = (shared or Shared()).of(ParsedAttributes)
         self.externals = OpenedSources[str]()
         """Other stores that were opened because links in this one lead to them, by path."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -24,17 +25,34 @@ from fsbridge.store import Key, Stat, Store
 from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Stopwatch
 
-STORED_BYTES = 96 * MIB
-"""Memory for the listings of all directories (12 million chunks). The last used one is kept, whatever its size."""
+BATCH_ENTRIES = 4096
+"""Entries of a listing that are sorted and yielded together: enough to be efficient, few enough to stream."""
 
-PATIENCE_SECONDS = 10.0
-"""Default `patience` of `FlatDirectories`: the longest pause that a slow disk makes in a listing."""
 
-LOOK_SECONDS = 0.1
-"""Seconds between two checks for new results of a running listing."""
+@dataclass(frozen=True, slots=True)
+class ListingLimits:
+    """The limits of listings: seconds that readers wait for them, the memory that they take, sizes of their parts."""
 
-DIRECTORY_BYTES, NAME_BYTES = 1024, 100
-"""Memory for a directory in addition to its numbers, and for the name of one of its other files, roughly."""
+    patience: float = 10.0
+    """Seconds without anything from the store until readers give up: the longest pause that a slow disk makes."""
+
+    wait: float = 0.5
+    """Longest wait for a listing before its readers get partial results, because a wait holds one of few threads."""
+
+    look: float = 0.1
+    """Seconds between two checks for new results of a running listing."""
+
+    memory: int = 96 * MIB
+    """Bytes for the listings of all directories (12 million chunks). The last used one is kept, whatever its size."""
+
+    window: int = 1 << 20
+    """Chunks that are grouped in one step if only their leading coordinates are wanted; limits the memory."""
+
+    batch: int = BATCH_ENTRIES
+    """Entries that are yielded together."""
+
+
+LIMITS = ListingLimits()
 
 Numbers: TypeAlias = npt.NDArray[np.uint64]
 """Linear numbers of chunks in the grid, in C order. Those of a finished listing are sorted."""
@@ -56,11 +74,8 @@ class ChunkListing:
     Its result has no mtimes, because rewriting a chunk in place does not change the directory: no listing would follow.
     """
 
-    def __init__(self, place: str, patience: float, stored: Numbers | None = None) -> None:
-        """Make a listing that has not begun, or a finished one if `stored` is given.
-
-        `place`: its name in messages; `patience`: as for `FlatDirectories`.
-        """
+    def __init__(self, place: str, limits: ListingLimits, stored: Numbers | None = None) -> None:
+        """Make a listing that has not begun, or a finished one if `stored` is given. `place`: its name in messages."""
         self.state: Literal["waiting", "running", "done", "failed"] = "waiting" if stored is None else "done"
         self.directory: Stat | None = None
         """The directory's stat at the start."""
@@ -70,7 +85,7 @@ class ChunkListing:
         """Names of other files (`model.Chunks.other_names`)."""
         self.stored = stored
         self._place = place
-        self._patience = patience
+        self._limits = limits
         self._moved = Stopwatch()
         self._error: Exception | None = None
         self._over = threading.Event()
@@ -95,7 +110,7 @@ class ChunkListing:
 
     def compact(self) -> ChunkListing:
         """Return a copy without `batches`, to save memory. Readers may still use the `batches` of this listing."""
-        listing = ChunkListing(self._place, self._patience, self.stored)
+        listing = ChunkListing(self._place, self._limits, self.stored)
         listing.directory, listing.others = self.directory, self.others
         return listing
 
@@ -112,7 +127,7 @@ class ChunkListing:
         if not self._over.is_set():
             before_waiting()
         if not self._over.wait(seconds):
-            if self._moved.seconds > self._patience:
+            if self._moved.seconds > self._limits.patience:
                 raise TimedOut(f"{self._place}: the store has stopped listing its chunks")
             return None
         if self._error is not None:
@@ -120,7 +135,7 @@ class ChunkListing:
         return self.stored
 
     def follow(self) -> Iterator[Numbers | None]:
-        """Yield numbers as they arrive, in the store's order, and None after each LOOK_SECONDS without new ones."""
+        """Yield numbers as they arrive, in the store's order, and None whenever `look` seconds bring no new ones."""
         position = 0
         while True:
             over = self._over.is_set()
@@ -130,7 +145,7 @@ class ChunkListing:
             if over:
                 self.wait(0.0)  # a listing that failed has not found everything
                 return
-            if self.wait(LOOK_SECONDS) is None and position == len(self.batches):
+            if self.wait(self._limits.look) is None and position == len(self.batches):
                 yield None
 
 
@@ -149,8 +164,8 @@ class _Directory:
     @property
     def nbytes(self) -> int:
         """Memory in bytes, roughly."""
-        kept = (0, 0) if self.last is None or self.stored is None else (self.stored.nbytes, len(self.last.others))
-        return DIRECTORY_BYTES + kept[0] + NAME_BYTES * kept[1]
+        numbers, names = (0, 0) if self.last is None or self.stored is None else (self.stored.nbytes, len(self.last.others))
+        return 1024 + numbers + 100 * names  # an empty directory takes about 1 KB, and a name 100 bytes
 
     def next(self) -> ChunkListing | None:
         """Finish the running listing, make the waiting one (if any) the running one, and return that."""
@@ -161,20 +176,11 @@ class _Directory:
 
 
 class FlatDirectories:
-    """Listings of the flat chunk directories of one store. Those of the least recently used directories are dropped first.
+    """Listings of the flat chunk directories of one store. Those of the least recently used ones are dropped first."""
 
-    `patience`: seconds without anything from the store until readers give up.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        budget: int = STORED_BYTES,
-        patience: float = PATIENCE_SECONDS,
-    ) -> None:
+    def __init__(self, store: Store, limits: ListingLimits = LIMITS) -> None:
         self._store = store
-        self._budget = budget
-        self._patience = patience
+        self.limits = limits
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[Key, Hashable], _Directory] = OrderedDict()
         register(self)
@@ -198,12 +204,12 @@ class FlatDirectories:
             now = self._store.stat(key)
         except NotFound:
             directory.last = None
-            return ChunkListing("", self._patience, np.empty(0, np.uint64))
+            return ChunkListing("", self.limits, np.empty(0, np.uint64))
         with self._lock:
             for listing in (directory.last, directory.running, directory.waiting):
                 if listing is not None and self._does(listing, now):
                     return listing
-            new = ChunkListing(self._store.describe(key), self._patience)
+            new = ChunkListing(self._store.describe(key), self.limits)
             if directory.running is not None:
                 directory.waiting = new
                 return new
@@ -245,5 +251,5 @@ class FlatDirectories:
             total = 0
             for age, (key, directory) in enumerate(reversed(list(self._known.items()))):
                 total += directory.nbytes
-                if total > self._budget and age:
+                if total > self.limits.memory and age:
                     del self._known[key]

@@ -4,9 +4,9 @@ import itertools
 import os
 import shutil
 import threading
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -15,23 +15,53 @@ from hypothesis import strategies as st
 from waiting import until
 
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
-from fsbridge.formats.keyed import chunkfiles
-from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles, chunk_files
+from fsbridge.formats.keyed.chunkfiles import FlatChunkFiles, NestedChunkFiles, chunk_files
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
-from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
+from fsbridge.formats.keyed.storedchunks import LIMITS, ChunkListing, FlatDirectories, ListingLimits, Numbers
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import ChunkInfo
-from fsbridge.store import Key
-from fsbridge.store.local import LocalStore, status
+from fsbridge.store import Key, Range, Stat
+from fsbridge.store.local import LocalStore
 
-KINDS = [ChunkKeys(separator, prefix) for separator in ("/", ".") for prefix in ("", "c")]  # type: ignore[arg-type]
+KINDS = [ChunkKeys(separator, prefix) for separator in ("/", ".") for prefix in ("", "c")]
 FOREIGN = ["00", "+1", "1_0", "01", " 1", "1 ", "-1", "\N{ARABIC-INDIC DIGIT ONE}"]
 FOREIGN += ["1.5.0.0", "1e1", "0x1", "", "2.0.0", "99999999999999999999", "cc"]
 
 
-def make(tmp_path: Path, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
-    store = LocalStore(str(tmp_path))
-    return chunk_files(store, Key("a"), grid, keys, FlatDirectories(store))
+Names: TypeAlias = Iterator[Sequence[str]]
+
+
+class ListedStore(LocalStore):
+    """A store that notes its listings. What comes of them goes through `change`."""
+
+    def __init__(self, path: Path, change: Callable[[Names], Names] = iter) -> None:
+        super().__init__(str(path))
+        self.listings: list[Key] = []
+        self._change = change
+
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Names:
+        self.listings.append(key)
+        return self._change(super().names(key, cuts))
+
+
+def make(
+    tmp_path: Path,
+    grid: ChunkGrid,
+    keys: ChunkKeys,
+    limits: ListingLimits = LIMITS,
+    change: Callable[[Names], Names] = iter,
+) -> ChunkFiles:
+    return files_of(ListedStore(tmp_path, change), grid, keys, limits)
+
+
+def files_of(store: LocalStore, grid: ChunkGrid, keys: ChunkKeys, limits: ListingLimits = LIMITS) -> ChunkFiles:
+    return chunk_files(store, Key("a"), grid, keys, FlatDirectories(store, limits))
+
+
+def shared_listing(files: ChunkFiles) -> ChunkListing:
+    """The listing that all readers of a flat directory wait for."""
+    assert isinstance(files, FlatChunkFiles)
+    return files._join()
 
 
 def put(tmp_path: Path, key: str, mtime: int = 7) -> None:
@@ -175,17 +205,9 @@ def test_a_file_in_place_of_a_chunk_directory_holds_no_chunks(tmp_path: Path) ->
     assert list(files.scan(())) == []
 
 
-def test_flat_index_is_made_once_for_all_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flat_index_is_made_once_for_all_readers(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
-    store = LocalStore(str(tmp_path))
-    listings: list[Key] = []
-    original = LocalStore.names
-
-    def counting(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        listings.append(key)
-        return original(self, key)
-
-    monkeypatch.setattr(LocalStore, "names", counting)
+    store = ListedStore(tmp_path)
     settle(tmp_path)
     indexes = FlatDirectories(store)
     grid = ChunkGrid((4, 4), (1, 1))
@@ -193,32 +215,31 @@ def test_flat_index_is_made_once_for_all_readers(tmp_path: Path, monkeypatch: py
         files = chunk_files(store, Key("a"), grid, ChunkKeys("."), indexes)
         assert list(everything(files, 2)) == [(0, 0)]
         assert files.find_prefix((0,)) > 0
-    assert listings == [Key("a")]
+    assert store.listings == [Key("a")]
     put(tmp_path, "3.0")
     settle(tmp_path)
     assert files.count() == 2
-    assert listings == [Key("a")] * 2
+    assert store.listings == [Key("a")] * 2
     resized = chunk_files(store, Key("a"), ChunkGrid((4, 2), (1, 1)), ChunkKeys("."), indexes)
     assert list(everything(resized, 2)) == [(0, 0), (3, 0)]
 
 
 def test_flat_indexes_stay_within_their_budget(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    indexes = FlatDirectories(store, budget=5000)
+    indexes = FlatDirectories(store, ListingLimits(memory=5000))
     for number in range(10):
         put(tmp_path.joinpath(f"{number}"), "0.0")
         files = chunk_files(store, Key(f"{number}/a"), ChunkGrid((4, 4), (1, 1)), ChunkKeys("."), indexes)
         assert files.count() == 1
-    assert [place.parent for place, _ in indexes._known] == ["6", "7", "8", "9"]
+    known = [number for number in range(10) if indexes.peek(Key(f"{number}/a"), files.listing_key) is not None]
+    assert known == [6, 7, 8, 9]
 
 
-def test_a_long_flat_listing_comes_in_sorted_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunkfiles, "WINDOW_CHUNKS", 10)
-    monkeypatch.setattr(chunkfiles, "BATCH_ENTRIES", 4)
+def test_a_long_flat_listing_comes_in_sorted_batches(tmp_path: Path) -> None:
     stored = [(i, j) for i in range(30) for j in range(i % 4)]
     for index in stored:
         put(tmp_path, ChunkKeys(".").encode(index), mtime=index[1])
-    files = make(tmp_path, ChunkGrid((30, 4), (1, 1)), ChunkKeys("."))
+    files = make(tmp_path, ChunkGrid((30, 4), (1, 1)), ChunkKeys("."), ListingLimits(window=10, batch=4))
     batches = list(files.scan(()))
     assert all(len(batch) <= 4 for batch in batches)
     assert [i for batch in batches for i, _ in batch] == [i for i in range(30) if i % 4]
@@ -265,20 +286,16 @@ def test_many_names_are_judged_as_one_by_one(names: list[str]) -> None:
     assert parse_coordinates(names, 15) == [int(name) for name in names if parse_coordinate(name, 15) is not None]
 
 
-def test_a_long_first_listing_delays_no_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_first_listing_delays_no_read(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
     settle(tmp_path)
-    store = LocalStore(str(tmp_path))
     go = threading.Event()
-    original = LocalStore.names
 
-    def slow(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+    def slow(names: Names) -> Names:
         go.wait()
-        return original(self, key)
+        return names
 
-    monkeypatch.setattr(LocalStore, "names", slow)
-    monkeypatch.setattr(chunkfiles, "WAIT_SECONDS", 0.0)
-    files = chunk_files(store, Key("a"), ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), FlatDirectories(store))
+    files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), ListingLimits(wait=0.0), slow)
     listing = files.scan(())
     assert not next(listing)
     assert not next(listing)
@@ -290,22 +307,19 @@ def test_a_long_first_listing_delays_no_read(tmp_path: Path, monkeypatch: pytest
         files.find_prefix((1,))
 
 
-def test_p7_a_long_pass_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_long_pass_says_that_it_goes_on(tmp_path: Path) -> None:
     """If all members have been shown already, or are not below what is listed, a waiting reader gives up in the end."""
     put(tmp_path, "0.0")
     settle(tmp_path)
     go = threading.Event()
 
-    def slow(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+    def slow(names: Names) -> Names:
         for _ in range(4):
             yield ["0.0"]
         assert go.wait(60)
 
-    monkeypatch.setattr(LocalStore, "names", slow)
-    monkeypatch.setattr(chunkfiles, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(chunkfiles, "LOOK_SECONDS", 0.0)
-    files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), ChunkKeys("."))
-    making = files._join()
+    files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), ListingLimits(wait=0.0, look=0.0), slow)
+    making = shared_listing(files)
     until(lambda: len(making.batches) == 4)
     try:
         assert [[i for i, _ in batch] for batch in itertools.islice(files.scan(()), 4)] == [[0], [], [], []]
@@ -314,7 +328,7 @@ def test_p7_a_long_pass_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest
         go.set()
 
 
-def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
     store = LocalStore(str(tmp_path))
     go = threading.Event()
@@ -323,7 +337,7 @@ def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path, monkeypatch: 
         go.wait()
         yield np.zeros(1, np.uint64)
 
-    indexes = FlatDirectories(store, patience=0.0)
+    indexes = FlatDirectories(store, ListingLimits(patience=0.0))
     with pytest.raises(TimedOut, match="stopped listing"):
         indexes.join(Key("a"), None, hung).wait(0.001)
     go.set()
@@ -355,11 +369,17 @@ def test_a_change_during_a_pass_is_in_the_next_one(tmp_path: Path) -> None:
     assert [len(index) for index in found if index is not None] == made == [1, 2]
 
 
-def test_a_directory_that_has_just_changed_is_indexed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class JustChanged(LocalStore):
+    """A store in which everything has changed a moment ago."""
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
+        return super().stat(key, read)._replace(settled=False)
+
+
+def test_a_directory_that_has_just_changed_is_indexed_again(tmp_path: Path) -> None:
     """Another change within the same tick of the file system's clock would not show in its stamp."""
-    monkeypatch.setattr(status, "TICK_NS", 10**12)
     put(tmp_path, "0.0")
-    files = make(tmp_path, ChunkGrid((4, 4), (1, 1)), ChunkKeys("."))
+    files = files_of(JustChanged(str(tmp_path)), ChunkGrid((4, 4), (1, 1)), ChunkKeys("."))
     stamp = (tmp_path / "a").stat().st_mtime_ns
     assert files.count() == 1
     put(tmp_path, "3.0")
@@ -368,27 +388,22 @@ def test_a_directory_that_has_just_changed_is_indexed_again(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("shape", [(100,), (10, 10), (5, 4, 5)])
-def test_a_long_pass_is_listed_while_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
-) -> None:
+def test_a_long_pass_is_listed_while_it_goes_on(tmp_path: Path, shape: tuple[int, ...]) -> None:
     """The first names come before the store has given the last, each of them once, whatever the depth."""
-    monkeypatch.setattr(chunkfiles, "WAIT_SECONDS", 0.01)
     rank, keys = len(shape), ChunkKeys(".", "c")
     stored = sorted(index for index in np.ndindex(*shape) if sum(index) % 3)
     for index in stored:
         put(tmp_path, keys.encode(index))
     go = threading.Event()
-    original = LocalStore.names
 
-    def slowly(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        names = sorted((name for part in original(self, key) for name in part), key=lambda name: name[::-1])
+    def slowly(parts: Names) -> Names:
+        names = sorted((name for part in parts for name in part), key=lambda name: name[::-1])
         for start in range(0, len(names), 7):
             if start == 28:
                 assert go.wait(60)
             yield names[start : start + 7]
 
-    monkeypatch.setattr(LocalStore, "names", slowly)
-    files = make(tmp_path, ChunkGrid(shape, (1,) * rank), keys)
+    files = make(tmp_path, ChunkGrid(shape, (1,) * rank), keys, ListingLimits(wait=0.01), slowly)
     listing = files.scan(())
     early = [coordinate for coordinate, _ in next(batch for batch in listing if batch)]
     prefix = stored[-1][:-1]
@@ -415,43 +430,40 @@ def test_an_error_of_a_pass_is_raised_in_all_threads_that_wait_for_it(tmp_path: 
         indexes.join(Key("a"), None, read).wait(60)
 
 
-def test_a_pass_that_fails_midway_is_no_complete_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_fails_midway_is_no_complete_listing(tmp_path: Path) -> None:
     """Also for a slow reader: it learns of the error after it has got what was found."""
-    monkeypatch.setattr(chunkfiles, "WAIT_SECONDS", 0.01)
     for number in range(8):
         put(tmp_path, f"{number}.0")
-    go, over = threading.Event(), threading.Event()
+    settle(tmp_path)
+    go = threading.Event()
 
-    def failing(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+    def failing(names: Names) -> Names:
         yield ["1.0", "2.0"]
         assert go.wait(60)
-        over.set()
         raise PermissionError(13, "no")
 
-    monkeypatch.setattr(LocalStore, "names", failing)
-    files = make(tmp_path, ChunkGrid((8, 2), (1, 1)), ChunkKeys("."))
+    files = make(tmp_path, ChunkGrid((8, 2), (1, 1)), ChunkKeys("."), ListingLimits(wait=0.01), failing)
+    making = shared_listing(files)
+    until(lambda: making.batches)
     listing = files.scan(())
     assert [coordinate for coordinate, _ in next(batch for batch in listing if batch)] == [1, 2]
     assert not next(listing)
     go.set()
-    assert over.wait(60)
-    until(lambda: not any(directory.running for directory in files._directories._known.values()))
+    until(lambda: making.state == "failed")
     with pytest.raises(PermissionError):
         list(listing)
 
 
-def test_an_outdated_index_is_enough_to_walk_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_index_is_enough_to_walk_through(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
-    files = make(tmp_path, ChunkGrid((4, 4), (1, 1)), ChunkKeys("."))
+    store = ListedStore(tmp_path)
+    files = files_of(store, ChunkGrid((4, 4), (1, 1)), ChunkKeys("."), ListingLimits(wait=60.0))
     files.find_prefix((0,))
     put(tmp_path, "3.0")
-    made: list[object] = []
-    original = FlatDirectories.join
-    monkeypatch.setattr(FlatDirectories, "join", lambda self, *rest: (made.append(rest), original(self, *rest))[1])
     files.find_prefix((0,))
-    assert not made
+    assert len(store.listings) == 1
     files.find_prefix((3,))
-    assert len(made) == 1
+    assert len(store.listings) == 2
 
 
 @pytest.mark.parametrize("keys", KINDS)
@@ -546,24 +558,32 @@ def test_p3_chunks_that_are_found_together_are_as_each_is_found(tmp_path: Path, 
     assert version_of(files.find_all(wanted)[3, 50]) == files.find((3, 50)).version, "it is as old as the call"
 
 
-def test_p3_no_chunk_is_absent_because_its_directory_is_replaced_while_it_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files, really = make(tmp_path, ChunkGrid((100,), (1,)), ChunkKeys("/", "c")), os.stat
+class ReplacedOnce(LocalStore):
+    """A store of which the directory `a/c` is replaced by a copy before its member `50` is looked at, the first time."""
+
+    replaced = False
+
+    def stats(self, key: Key, names: Iterable[str]) -> dict[str, Stat | None]:
+        return super().stats(key, map(self._replace_before, names))
+
+    def _replace_before(self, name: str) -> str:
+        root = Path(self.describe(Key("")))
+        if name == "50" and not self.replaced:
+            shutil.copytree(root / "a/c", root / "new")
+            (root / "a/c").rename(root / "old")
+            (root / "new").rename(root / "a/c")
+            shutil.rmtree(root / "old")
+            self.replaced = True
+        return name
+
+
+def test_p3_no_chunk_is_absent_because_its_directory_is_replaced_while_it_is_looked_at(tmp_path: Path) -> None:
+    store = ReplacedOnce(str(tmp_path))
+    files = files_of(store, ChunkGrid((100,), (1,)), ChunkKeys("/", "c"))
     for number in range(100):
         put(tmp_path, f"c/{number}")
-
-    def replaced_meanwhile(name: str | int, **options: Any) -> os.stat_result:
-        if name == "50":
-            shutil.copytree(tmp_path / "a/c", tmp_path / "new")
-            (tmp_path / "a/c").rename(tmp_path / "old")
-            (tmp_path / "new").rename(tmp_path / "a/c")
-            shutil.rmtree(tmp_path / "old")
-        return really(name, **options)
-
-    monkeypatch.setattr(os, "stat", replaced_meanwhile)
     wanted = [(i,) for i in range(100)]
     assert files.find_all(wanted) == {}
-    monkeypatch.undo()
+    assert store.replaced
     assert all(version_of(info) == files.find(index).version for index, info in files.find_all(wanted).items())
     assert len(files.find_all(wanted)) == len(wanted)
