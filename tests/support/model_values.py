@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fsbridge.metadata import Index
-from fsbridge.model import Array, as_array
+from fsbridge.model import Array, Group, Node, as_array
 
 
 def stored_chunks(array: Array, prefix: Index = ()) -> Iterator[Index]:
@@ -81,6 +81,16 @@ def vlen_items(data: bytes, serializer: str) -> np.ndarray[Any, Any]:
         position += 4 + length
     assert position == len(data)
     return items
+
+
+def group_at(group: Node, path: str) -> Group:
+    """The group at `path` below a group."""
+    node = group
+    for name in filter(None, path.split("/")):
+        assert node.kind == "group"
+        node = node.child(name)
+    assert node.kind == "group"
+    return node
 
 
 def array_at(group: object, path: str) -> Array:

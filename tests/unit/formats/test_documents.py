@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -68,19 +69,17 @@ def test_byte_order_mark_and_escaped_slash() -> None:
     assert parse_object('﻿{"a": "x\\/y"}'.encode(), "x", LIMITS) == {"a": "x/y"}
 
 
-class Remote:
+class Remote(LocalStore):
     """A store with one document. Within a read of it, the thread says so and waits."""
 
     remote = True
 
     def __init__(self) -> None:
+        super().__init__("/")
         self.reads = 0
         self.reading, self.go_on = threading.Event(), threading.Event()
 
-    def describe(self, key: Key) -> str:
-        return str(key)
-
-    def stat(self, key: Key) -> Stat:
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
         return Stat(False, 2, 1, "version")
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
@@ -93,7 +92,7 @@ class Remote:
 def test_threads_that_want_one_remote_document_read_it_once() -> None:
     """Members of a group are opened many at a time, and each needs the consolidated metadata above it."""
     store = Remote()
-    reader = DocumentReader(store, LIMITS)  # type: ignore[arg-type]
+    reader = DocumentReader(store, LIMITS)
     with ThreadPoolExecutor(2) as pool:
         readings = [pool.submit(reader.read, Key(".zmetadata"))]
         assert store.reading.wait(30)
@@ -144,10 +143,10 @@ def test_getters_parse() -> None:
         lambda f: f.fields("s"),
     ],
 )
-def test_getters_refuse(call: object) -> None:
+def test_getters_refuse(call: Callable[[Fields], object]) -> None:
     values = {"b": True, "f": 1.5, "l": [1, True], "big": 2**70, "s": "x", "pair": [1, 2], "long": [1] * 33}
     with pytest.raises(CorruptData, match="here: "):
-        call(Fields(values, "here"))  # type: ignore[operator]
+        call(Fields(values, "here"))
 
 
 def test_p6_values_are_counted_before_anything_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +248,7 @@ def test_getters_return_the_type_or_corrupt_data(value: object) -> None:
     fields = Fields({"x": value}, "here")
     for getter in (fields.integer, fields.integers, fields.string, fields.sequence, fields.mapping, fields.fields):
         with contextlib.suppress(CorruptData):
-            getter("x")  # type: ignore[operator]
+            getter("x")
 
 
 class WholeSeconds(LocalStore):

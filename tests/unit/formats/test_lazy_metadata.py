@@ -7,13 +7,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from model_values import array_at
 from small_documents import write
 
 from fsbridge.config import Config
 from fsbridge.errors import Stale
 from fsbridge.formats.lazy_metadata import HELD_BYTES, PARSED_BYTES, LazyMapping, ParsedAttributes
 from fsbridge.formats.open import open_source
-from fsbridge.model import as_array
 
 
 def test_p6_hdf5_datasets_of_large_attributes_hold_none(tmp_path: Path) -> None:
@@ -26,14 +26,10 @@ def test_p6_hdf5_datasets_of_large_attributes_hold_none(tmp_path: Path) -> None:
         file["e"].attrs["small"] = 7
     source = open_source(str(tmp_path / "x.h5"), Config(str(tmp_path / "x.h5"), ""))
     try:
-        children = [source.root.child(f"d{number}") for number in range(5)]  # type: ignore[union-attr]
-        for number, child in enumerate(children):
-            array = as_array(child)
-            assert array is not None
+        for number, array in enumerate([array_at(source.root, f"d{number}") for number in range(5)]):
             assert isinstance(array.metadata.attributes, LazyMapping)
             assert dict(array.metadata.attributes) == {"large": list(range(number, 100_000 + number)), "small": number}
-        small = as_array(source.root.child("e"))  # type: ignore[union-attr]
-        assert small is not None
+        small = array_at(source.root, "e")
         assert small.metadata.attributes == {"small": 7}
         assert not isinstance(small.metadata.attributes, LazyMapping)
     finally:
@@ -45,8 +41,7 @@ def test_p9_attributes_are_of_the_arrays_version_or_stale(tmp_path: Path, form: 
     write(tmp_path / "s", form, ["a"], {"text": "x" * 2 * HELD_BYTES})
     source = open_source(str(tmp_path / "s"), Config(str(tmp_path / "s"), ""))
     try:
-        array = as_array(source.root.child("a"))  # type: ignore[union-attr]
-        assert array is not None
+        array = array_at(source.root, "a")
         attributes, native = array.metadata.attributes, array.metadata.native
         assert isinstance(attributes, LazyMapping)
         assert (len(attributes), attributes["text"], "y" in attributes) == (1, "x" * 2 * HELD_BYTES, False)
@@ -54,10 +49,8 @@ def test_p9_attributes_are_of_the_arrays_version_or_stale(tmp_path: Path, form: 
         (tmp_path / "s/a").rename(tmp_path / "old")
         write(tmp_path / "s", form, ["a"], {"text": "y" * 2 * HELD_BYTES})
         assert attributes["text"][0] == "x", "what was read is of that version for ever"
-        fresh = as_array(source.root.child("a"))  # type: ignore[union-attr]
-        assert fresh is not None
-        assert fresh.metadata.attributes["text"] == "y" * 2 * HELD_BYTES
-        unread = LazyMapping(attributes._load, PARSED_BYTES, ParsedAttributes())  # type: ignore[attr-defined]
+        assert array_at(source.root, "a").metadata.attributes["text"] == "y" * 2 * HELD_BYTES
+        unread = LazyMapping(attributes._load, PARSED_BYTES, ParsedAttributes())
         with pytest.raises(Stale, match="has changed"):
             dict(unread)
     finally:

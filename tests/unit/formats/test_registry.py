@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    monkeypatch.setitem(FORMATS, NPY_FOLDER.name, FORMAT)  # type: ignore[arg-type]  # the table is a dict
+    monkeypatch.setitem(FORMATS, NPY_FOLDER.name, FORMAT)  # the table is a dict
     found = open_source(str(folder), Config(str(folder), ""))
     yield found
     found.close()

@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_model import FakeGroup, FakeSource
 from waiting import until
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError
 from fsbridge.formats.open import open_source
 from fsbridge.formats.shared import OpenedSources
+from fsbridge.model import Source
 
 
-class Closing:
+class Closing(FakeSource):
     closed = False
+
+    def __init__(self) -> None:
+        super().__init__(FakeGroup({}))
 
     def close(self) -> None:
         self.closed = True
@@ -24,9 +29,9 @@ class Closing:
 
 def test_p8_a_store_that_hangs_while_it_is_opened_holds_up_no_other() -> None:
     externals, go_on, opened = OpenedSources[str](), threading.Event(), list[str]()
-    stores: dict[str, Any] = {path: Closing() for path in ("/hung", "/other")}
+    stores = {path: Closing() for path in ("/hung", "/other")}
 
-    def opener(path: str) -> Any:
+    def opener(path: str) -> Source:
         opened.append(path)
         if path == "/hung":
             go_on.wait(20)
@@ -52,7 +57,7 @@ def test_p11_of_a_store_that_cannot_be_opened_nothing_is_kept() -> None:
     """Waiting threads try again, one after the other; links can name as many such stores as they like."""
     sources, begun, go_on, stores = OpenedSources[str](), list[str](), threading.Event(), [Closing(), Closing()]
 
-    def opener(path: str) -> Any:
+    def opener(path: str) -> Source:
         begun.append(path)
         if len(begun) == 1:
             go_on.wait(20)
@@ -79,7 +84,7 @@ def test_p11_of_a_store_that_cannot_be_opened_nothing_is_kept() -> None:
     sources.close()
     assert [store.closed for store in stores] == [True, False]
 
-    def fails(path: str) -> Any:
+    def fails(path: str) -> Source:
         raise CorruptData(path)
 
     for number in range(10):
@@ -104,8 +109,13 @@ def test_p11_a_collection_keeps_nothing_of_members_that_cannot_be_opened(tmp_pat
 class Resting(Closing):
     rested = False
 
-    def __init__(self, rests: bool) -> None:
-        self.rests = rests
+    def __init__(self, can_rest: bool) -> None:
+        super().__init__()
+        self.can_rest = can_rest
+
+    @property
+    def rests(self) -> bool:
+        return self.can_rest
 
     def rest(self) -> None:
         self.rested = True
@@ -115,12 +125,12 @@ def test_p11_sources_that_can_rest_are_let_go_when_others_are_used() -> None:
     sources, stores = OpenedSources[str](2), {name: Resting(name != "lasting") for name in ("lasting", "a", "b", "c")}
     opened = list[str]()
 
-    def opener(name: str) -> Any:
+    def opener(name: str) -> Source:
         opened.append(name)
         return stores[name]
 
     for name in ("lasting", "a", "b", "a", "c", "a", "lasting", "b"):
-        assert sources.open(name, opener) is stores[name]  # type: ignore[comparison-overlap]
+        assert sources.open(name, opener) is stores[name]
     assert opened == ["lasting", "a", "b", "c", "b"]
     assert (stores["b"].rested, stores["c"].rested, stores["a"].rested, stores["lasting"].rested) == (
         True,

@@ -11,6 +11,7 @@ import icechunk_data
 import pytest
 import zarr
 from icechunk_data import write
+from model_values import array_at, group_at
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, Unsupported
@@ -36,11 +37,11 @@ def test_p3_chunk_keys_that_icechunk_does_not_take_are_refused(tmp_path: Path, e
     session.commit("one")
     source = open_source(str(tmp_path), Config(str(tmp_path), "/nowhere"))
     try:
-        main: Any = source.root.child("branches").child("main")  # type: ignore[union-attr]
+        main = group_at(source.root, "branches/main")
         assert sorted(child.name for child in main.children()) == ["good", "other"]
         with pytest.raises(Unsupported, match="spelled c/0/1"):
             main.child("other")
-        assert main.child("good").chunks.count() == 4
+        assert array_at(main, "good").chunks.count() == 4
     finally:
         source.close()
 

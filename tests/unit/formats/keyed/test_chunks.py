@@ -23,8 +23,10 @@ VALUES = np.random.default_rng(3).integers(0, 40, (2 * SIDE, 2 * SIDE)).astype("
 
 
 def zarr2(path: Path) -> None:
-    options = {"compressors": numcodecs.Blosc("lz4", blocksize=1 << 16), "zarr_format": 2}
-    array = zarr.create_array(path, shape=VALUES.shape, chunks=(SIDE, SIDE), dtype=VALUES.dtype, **options)  # type: ignore[arg-type]
+    codec = numcodecs.Blosc("lz4", blocksize=1 << 16)
+    array = zarr.create_array(
+        path, shape=VALUES.shape, chunks=(SIDE, SIDE), dtype=VALUES.dtype, compressors=codec, zarr_format=2
+    )
     array[...] = VALUES
 
 

@@ -127,7 +127,7 @@ def read_all(array: Array, index: tuple[int, ...]) -> bytes:
     size = array.chunks.size(index, info)
     data = array.chunks.read_all(index, info, 1 << 26)
     assert len(data) == size
-    return data
+    return bytes(data)
 
 
 def read_fixed(array: Array, index: tuple[int, ...]) -> bytes:

@@ -18,6 +18,7 @@ from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats.zarr2.types import parse_fill, parse_named_fill
 from fsbridge.formats.zarr2.types import parse_type as parse_dtype
 from fsbridge.layouts.zarr3 import array_document
+from fsbridge.metadata import JSON
 from fsbridge.model import Source
 
 FILLS: list[tuple[str, Any, Any]] = [
@@ -119,7 +120,7 @@ def test_impossible_fill_values(dtype: str, fill: Any) -> None:
 def test_p12_text_fill_values_are_those_of_zarr_python_3(tmp_path: Path, opened: list[Source], fill: Any) -> None:
     """`fill_value: 0` of an array of texts, zarr-python 2's default, reads '0' in zarr-python 3."""
     put(tmp_path / "a", {"dtype": "|O", "fill_value": fill, "filters": [{"id": "vlen-utf8"}], "compressor": None})
-    expected = zarr.open_array(tmp_path / "a", mode="r")[...]
+    expected = np.asarray(zarr.open_array(tmp_path / "a", mode="r")[...])
     assert values(open_root(tmp_path / "a", opened)).tolist() == expected.tolist()
 
 
@@ -128,7 +129,7 @@ def test_p12_text_fill_values_are_those_of_zarr_python_3(tmp_path: Path, opened:
 def test_p12_dates_without_fill_value_are_those_of_zarr_python_3(tmp_path: Path, opened: list[Source], dtype: str) -> None:
     """`fill_value: null` of dates reads NaT there; zeros would be the date 1970-01-01, which looks like data."""
     put(tmp_path / "a", {"dtype": dtype, "fill_value": None}, {"0": np.array([5, 6], dtype).tobytes()})
-    expected = zarr.open_array(tmp_path / "a", mode="r")[...]
+    expected = np.asarray(zarr.open_array(tmp_path / "a", mode="r")[...])
     assert np.isnat(expected).tolist() == [False, False, True, True]
     found = values(open_root(tmp_path / "a", opened))
     assert found.astype("i8").tolist() == expected.astype("i8").tolist()
@@ -165,7 +166,8 @@ def test_p12_types_that_numpy_lacks(tmp_path: Path, opened: list[Source], dtype:
     copy = ts.open({"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/b/"}}).result()
     expected, got = (store.read().result()[3:].astype(float) for store in (written, copy))
     np.testing.assert_array_equal(got, expected)
-    for wrong in ("x", {}, [1]):
+    wrongs: list[JSON] = ["x", {}, [1]]
+    for wrong in wrongs:
         with pytest.raises(CorruptData, match="fill value"):
             parse_named_fill(wrong, dtype)
 

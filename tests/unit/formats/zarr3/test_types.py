@@ -19,6 +19,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_reader import read_array
+from zarr.codecs import numcodecs as zarr_numcodecs
 from zarr3_documents import array_document, root_array, write
 
 from fsbridge.config import Config
@@ -340,7 +341,7 @@ BYTES_CODECS: list[tuple[str, dict[str, JSON]]] = [
 @pytest.mark.parametrize(("dtype", "name", "parameters"), NUMBER_FILTERS, ids=str)
 @pytest.mark.parametrize("shards", [None, (8, 8)])
 def test_numcodecs_filters(tmp_path: Path, dtype: str, name: str, parameters: dict[str, JSON], shards: Any) -> None:
-    filters = [getattr(zarr.codecs.numcodecs, name)(**parameters)]
+    filters = [getattr(zarr_numcodecs, name)(**parameters)]
     data = (np.random.default_rng(0).normal(size=(9, 10)) * 100).astype(dtype)
     array = zarr.create_array(tmp_path, shape=(9, 10), chunks=(4, 4), shards=shards, dtype=dtype, filters=filters)
     array[...] = data
@@ -349,7 +350,7 @@ def test_numcodecs_filters(tmp_path: Path, dtype: str, name: str, parameters: di
 
 @pytest.mark.parametrize(("name", "parameters"), BYTES_CODECS, ids=str)
 def test_numcodecs_compressors_and_checksums(tmp_path: Path, name: str, parameters: dict[str, JSON]) -> None:
-    codecs = [getattr(zarr.codecs.numcodecs, name)(**parameters)]
+    codecs = [getattr(zarr_numcodecs, name)(**parameters)]
     data = np.random.default_rng(0).integers(0, 1000, (9, 10)).astype("i4")
     array = zarr.create_array(tmp_path, shape=(9, 10), chunks=(4, 4), dtype="i4", compressors=codecs)
     array[...] = data
@@ -361,9 +362,9 @@ def test_numcodecs_compressors_and_checksums(tmp_path: Path, name: str, paramete
 def test_numcodecs_serializers(tmp_path: Path, dtype: str, shards: Any) -> None:
     """pcodec and zfpy, the codecs of numcodecs' own extras: exactly what zarr-python reads."""
     data = (np.random.default_rng(0).normal(size=(9, 10)) * 100).astype(dtype)
-    codecs: list[Any] = [zarr.codecs.numcodecs.PCodec(level=4)]
+    codecs: list[Any] = [zarr_numcodecs.PCodec(level=4)]
     if dtype in ("i4", "f4", "f8"):
-        codecs += [zarr.codecs.numcodecs.ZFPY(mode=2, rate=12), zarr.codecs.numcodecs.ZFPY(mode=4, tolerance=0.5)]
+        codecs += [zarr_numcodecs.ZFPY(mode=2, rate=12), zarr_numcodecs.ZFPY(mode=4, tolerance=0.5)]
     for number, codec in enumerate(codecs):
         path, options = tmp_path / str(number), {"serializer": codec, "compressors": [], "filters": []}
         array = zarr.create_array(path, shape=(9, 10), chunks=(4, 4), shards=shards, dtype=dtype, **options)

@@ -129,7 +129,7 @@ def test_strings_and_bytes_of_any_length(tmp_path: Path) -> None:
     s, b = found.child("s"), found.child("b")
     assert isinstance(s, KeyedArray)
     assert isinstance(b, KeyedArray)
-    assert read_array(s).tolist() == strings[...].tolist()
+    assert read_array(s).tolist() == np.asarray(strings[...]).tolist()
     assert read_array(b).tolist() == [b"\x00\xff", b""]
     assert b.metadata.fill == b"f"
     assert s.metadata.dtype.serializer == "vlen-utf8"
@@ -320,8 +320,12 @@ def deep(levels: int) -> Document:
         ({"codecs": ["numcodecs.json2"]}, CorruptData),
         ({"codecs": [{"name": "optional", "configuration": {"mask_codecs": [], "data_codecs": []}}]}, CorruptData),
         ({"codecs": [{"configuration": {}}]}, CorruptData),
-        *(({"codecs": value}, CorruptData) for value in ({}, None, 0)),
-        *(({"storage_transformers": value}, CorruptData) for value in (0, {}, "")),
+        ({"codecs": {}}, CorruptData),
+        ({"codecs": None}, CorruptData),
+        ({"codecs": 0}, CorruptData),
+        ({"storage_transformers": 0}, CorruptData),
+        ({"storage_transformers": {}}, CorruptData),
+        ({"storage_transformers": ""}, CorruptData),
         ({"storage_transformers": [{"name": "x"}]}, Unsupported),
         ({"extra": 1}, Unsupported),
         ({"extra": {"must_understand": True}}, Unsupported),
