@@ -17,15 +17,17 @@ from fsbridge.tree import Attrs, Buffer, File, Handle
 WINDOW_BYTES = 4 * MIB
 """Bytes that are prefetched at a time from a remote store. The kernel reads ahead in a local file itself."""
 
-_LOOKS, _PAUSE_SECONDS = 24, 0.25
-"""Looks at a file that is being written, and the pause between two of them: 6 s in all, as a slow write(2) takes."""
-
 
 class StoredFileNode(File):
     """One version of a stored file."""
 
-    def __init__(self, stored: StoredFile) -> None:
+    def __init__(self, stored: StoredFile, pause_seconds: float = 0.25) -> None:
+        """`pause_seconds`: the pause between two of the 24 looks at a file that is being written.
+
+        The default makes 6 s in all, because a slow write(2) takes that long.
+        """
         self.stored = stored
+        self._pause_seconds = pause_seconds
         self.version: Hashable = ("stored", stored.version)
 
     def attrs(self) -> Attrs:
@@ -33,11 +35,11 @@ class StoredFileNode(File):
 
     def open(self) -> StoredFileHandle:
         """Open the file. Just after a change, wait until any further change would show; Stale if it changes meanwhile."""
-        for _ in range(_LOOKS):
+        for _ in range(24):
             if self.stored.settled():
                 return StoredFileHandle(self.stored, self.version)
             before_waiting()
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(self._pause_seconds)
         raise Stale("the stored file is being written")
 
 

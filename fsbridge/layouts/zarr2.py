@@ -273,13 +273,12 @@ class ConsolidatedGroup(GroupDirectory):
             return consolidated_document(self.path)
 
 
-MAX_MEMBERS = 10_000
-"""Groups and arrays that are described in one document: a few seconds' work, and some ten megabytes."""
+def consolidated_document(path: PathDirectory, most_members: int = 10_000) -> bytes:
+    """Return the document of the hierarchy below `path`; the error of any member that cannot be read.
 
-
-def consolidated_document(path: PathDirectory) -> bytes:
-    """The document of the hierarchy below `path`; TooLarge above `MAX_MEMBERS`, and the error of any unreadable member."""
-    hierarchy = Hierarchy(MAX_MEMBERS, CONSOLIDATED.decode(), ": mount without --consolidated")
+    TooLarge above `most_members` groups and arrays. The default takes a few seconds and some ten megabytes.
+    """
+    hierarchy = Hierarchy(most_members, CONSOLIDATED.decode(), ": mount without --consolidated")
     documents: dict[str, JSON] = {}
     for prefix, made in hierarchy.documents(path):
         documents |= {prefix + name.decode(): json.loads(content) for name, content in made.items()}

@@ -45,15 +45,6 @@ from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
 from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Entry
 
-MAX_KEPT = 2_000_000
-"""Most chunks kept for the listings of one mount, 16 bytes each. An array with more is listed again for every directory."""
-
-MAX_WALKS = 64
-"""Most arrays with kept chunks."""
-
-BATCH_PAIRS = 5000
-"""Most members of one batch of a listing."""
-
 _Pairs = tuple[NDArray[np.int64], NDArray[Any]]
 
 
@@ -86,8 +77,14 @@ class _StoredBlocks:
 class BlockListings:
     """The latest lists of stored chunks for the arrays of one mount, used while they are recent enough. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._kept = LRU[DecodedChunks, SlowListing[_StoredBlocks]](MAX_KEPT)
+    def __init__(self, most_kept: int = 2_000_000, batch: int = 5000) -> None:
+        """`most_kept`: chunks that are kept, 16 bytes each; an array with more is listed again for every directory.
+
+        `batch`: most members of one batch of a listing.
+        """
+        self._most_kept = most_kept
+        self._batch = batch
+        self._kept = LRU[DecodedChunks, SlowListing[_StoredBlocks]](most_kept)
 
     def scan(self, chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
         """What is stored below `prefix` of the reversed grid, in batches, as `model.Chunks.scan` gives it.
@@ -98,47 +95,46 @@ class BlockListings:
         listing = self._kept.get(chunks)
         if (listing is None or not listing.will_do()) and math.prod(counts) < 2**63:
             listing = SlowListing[_StoredBlocks]()
-            for step in _walked(chunks, counts):
+            for step in self._walk(chunks, counts):
                 if step is None:
                     yield ()
                 listing.made = step
         if listing is None or (walk := listing.made) is None:
             yield from _searched(chunks, prefix, mtime_ns)
             return
-        self._kept.put(chunks, listing, len(walk.numbers) + MAX_KEPT // MAX_WALKS)
+        self._kept.put(chunks, listing, len(walk.numbers) + self._most_kept // 64)  # at most 64 arrays
         pairs = walk.below(prefix, counts, mtime_ns)
-        for first in range(0, len(pairs), BATCH_PAIRS):
-            yield pairs[first : first + BATCH_PAIRS]
+        for first in range(0, len(pairs), self._batch):
+            yield pairs[first : first + self._batch]
 
     def known(self, chunks: DecodedChunks) -> int:
         """Return the number of stored chunks in the array's latest list; 0 if there is none."""
         listing = self._kept.get(chunks)
         return 0 if listing is None or listing.made is None else len(listing.made.numbers)
 
-
-def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredBlocks | None]:
-    """Yield None while the store is being listed, then all stored chunks; nothing if there are more than may be kept."""
-    parts: list[_Pairs] = []
-    count, pending = 0, []
-    weights = [math.prod(counts[axis + 1 :]) for axis in reversed(range(len(counts)))]  # of the array's own axes
-    for prefix in stored_rows(chunks.scan, len(counts)):
-        yield None
-        if prefix is None:
-            continue
-        base = sum(i * weight for i, weight in zip(prefix, weights, strict=False))
-        for pairs in chunks.scan(prefix):
-            pending += [(base + i * weights[-1], mtime_ns) for i, mtime_ns in pairs]
-            if len(pending) >= BATCH_PAIRS:
-                yield None
-                count += len(pending)
-                parts.append(_columns(pending))
-                pending = []
-            if count > MAX_KEPT:
-                return
-    parts.append(_columns(pending))
-    numbers, mtimes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    order = np.argsort(numbers, kind="stable")
-    yield _StoredBlocks(numbers[order], mtimes[order])
+    def _walk(self, chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredBlocks | None]:
+        """Yield None while the store is being listed, then all stored chunks; nothing if there are more than may be kept."""
+        parts: list[_Pairs] = []
+        count, pending = 0, []
+        weights = [math.prod(counts[axis + 1 :]) for axis in reversed(range(len(counts)))]  # of the array's own axes
+        for prefix in stored_rows(chunks.scan, len(counts)):
+            yield None
+            if prefix is None:
+                continue
+            base = sum(i * weight for i, weight in zip(prefix, weights, strict=False))
+            for pairs in chunks.scan(prefix):
+                pending += [(base + i * weights[-1], mtime_ns) for i, mtime_ns in pairs]
+                if len(pending) >= self._batch:
+                    yield None
+                    count += len(pending)
+                    parts.append(_columns(pending))
+                    pending = []
+                if count > self._most_kept:
+                    return
+        parts.append(_columns(pending))
+        numbers, mtimes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        order = np.argsort(numbers, kind="stable")
+        yield _StoredBlocks(numbers[order], mtimes[order])
 
 
 def _columns(pairs: list[tuple[int, int]]) -> _Pairs:
@@ -244,8 +240,8 @@ class N5:
     documents = frozenset((DOCUMENT,))
     of_groups = of_arrays = (DOCUMENT,)
 
-    def __init__(self) -> None:
-        self.listings = BlockListings()
+    def __init__(self, listings: BlockListings | None = None) -> None:
+        self.listings = BlockListings() if listings is None else listings
 
     def selective(self, format: Format) -> bool:
         return True

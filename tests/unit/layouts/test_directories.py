@@ -7,30 +7,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 from asked import at_once
-from fake_model import FakeArray, FakeGroup, FakeSource, fake_array, tree
+from fake_model import FakeArray, FakeGroup, fake_array, tree
 from tree_walker import content, walk
 
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import NotFound, SetupError, Stale
-from fsbridge.formats.hdmf import HdmfGroup
 from fsbridge.formats.open import open_source
-from fsbridge.layouts import LAYOUTS, parse_layouts, root_directory, zarr3
+from fsbridge.layouts import parse_layouts, root_directory
 from fsbridge.layouts.nodes import BytesHandle
+from fsbridge.layouts.zarr3 import array_document
+from fsbridge.tree import Directory
 
 
-def test_several_layouts_show_one_directory_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.layouts.LAYOUTS", {**LAYOUTS, "other": LAYOUTS["zarr3"]})
-    config = Config("fake", "/mnt", layout="zarr3,other", metadata_ttl=0.0)
-    root = root_directory(FakeSource(FakeGroup({"x": FakeGroup({})})), config, ChunkCache(config.cache_size))
-    paths = {b"/zarr.json", b"/x/zarr.json"}
-    assert set(walk(root)) == {prefix + path for prefix in (b"/zarr3", b"/other") for path in paths}
-    assert [entry.name for batch in root.entries() for entry in batch] == [b"zarr3", b"other"]
+def test_several_layouts_show_one_directory_each() -> None:
+    root = tree(FakeGroup({"x": FakeGroup({})}), layout="zarr3,n5")
+    names = ((b"/zarr3", b"zarr.json"), (b"/n5", b"attributes.json"))
+    assert set(walk(root)) == {layout + folder + document for layout, document in names for folder in (b"/", b"/x/")}
+    assert [entry.name for batch in root.entries() for entry in batch] == [b"zarr3", b"n5"]
     with pytest.raises(NotFound):
         root.lookup(b"x")
 
@@ -47,7 +46,8 @@ def test_p9_a_path_that_becomes_an_array_and_a_group_again() -> None:
     directory: Any = tree(group).lookup(b"x")
     document = directory.lookup(b"zarr.json")
     assert set(walk(directory)) == {b"/zarr.json", b"/y/zarr.json"}
-    was, group.members["x"] = group.members["x"], fake_array(np.ones(2, "u1"), (2,))
+    was, array = group.members["x"], fake_array(np.ones(2, "u1"), (2,))
+    group.members["x"] = array
     assert set(walk(directory)) == {b"/zarr.json", b"/c/0"}
     assert json.loads(content(directory.lookup(b"zarr.json")))["node_type"] == "array"
     with pytest.raises(Stale):
@@ -55,8 +55,8 @@ def test_p9_a_path_that_becomes_an_array_and_a_group_again() -> None:
     with pytest.raises(NotFound):
         directory.lookup(b"y")
     chunks = directory.lookup(b"c")
-    array, group.members["x"] = group.members["x"], was
-    array.newest = False  # type: ignore[attr-defined]
+    group.members["x"] = was
+    array.newest = False
     with pytest.raises(Stale):
         chunks.lookup(b"0").open()
     assert set(walk(directory)) == {b"/zarr.json", b"/y/zarr.json"}
@@ -86,35 +86,31 @@ def test_each_further_question_asks_an_array_whether_it_is_current_unless_it_nev
     assert array.asked == asked
 
 
-def test_large_documents_are_rendered_once_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    rendered: list[Any] = []
-    monkeypatch.setattr("fsbridge.layouts.nodes.COSTLY_BYTES", 100)
+def document_bytes(directory: Directory) -> bytes:
+    """The very object in memory that `zarr.json` is read from."""
+    document: Any = directory.lookup(b"zarr.json")
+    return content_of(document.open())
 
-    def render(attributes: Any) -> bytes:
-        rendered.append(attributes)
-        return b"x" * len(str(attributes))
 
-    monkeypatch.setattr(zarr3, "group_document", render)
+def test_large_documents_are_rendered_once_while_nothing_changes() -> None:
     group = FakeGroup({})
     directory = tree(group)
-    for attributes in ({"a": [1] * 100}, {"a": [1.0] * 100}, {"a": [True] * 100}):
+    documents = []
+    for attributes in ({"a": [1] * 30_000}, {"a": [1.0] * 30_000}, {"a": [True] * 30_000}):
         for _ in range(3):
             group.attrs = json.loads(json.dumps(attributes))  # equal, never the same object
-            directory.lookup(b"zarr.json")
-    assert len(rendered) == 3, "1, 1.0 and true are different documents"
+            documents.append(document_bytes(directory))
+    assert len({id(document) for document in documents}) == 3, "1, 1.0 and true are different documents"
 
 
-def test_documents_of_arrays_with_the_same_metadata_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    rendered: list[Any] = []
-    original = zarr3.array_document
-    monkeypatch.setattr(zarr3, "array_document", lambda metadata, names: rendered.append(metadata) or original(metadata))
+def test_documents_of_arrays_with_the_same_metadata_are_rendered_once() -> None:
     arrays = [fake_array(np.full(4, number, "u1"), (2,)) for number in range(3)]
     arrays[1] = replace(arrays[1], metadata=arrays[0].metadata)
-    root = tree(FakeGroup({str(number): array for number, array in enumerate(arrays)}))
-    shown = [content(cast(Any, root.lookup(b"%d" % number)).lookup(b"zarr.json")) for number in (0, 1, 2, 0, 1)]
-    assert shown[0] == shown[1] == original(arrays[0].metadata)
-    assert shown[2] == original(arrays[2].metadata)
-    assert [metadata is arrays[0].metadata for metadata in rendered] == [True, False]
+    root: Any = tree(FakeGroup({str(number): array for number, array in enumerate(arrays)}))
+    documents = [document_bytes(root.lookup(b"%d" % number)) for number in (0, 1, 2, 0, 1)]
+    assert set(documents) == {array_document(arrays[0].metadata)}
+    same = [document is documents[0] for document in documents]
+    assert same == [True, True, False, True, True]
 
 
 Documents = dict[str, Any]
@@ -159,7 +155,8 @@ def shown(path: Path, layout: str, **options: Any) -> Iterator[Any]:
 
 def content_of(handle: BytesHandle | None) -> bytes:
     assert handle is not None
-    return bytes(handle.content)
+    assert isinstance(handle.content, bytes)
+    return handle.content
 
 
 @pytest.fixture(params=FORMATS)
@@ -220,20 +217,17 @@ def test_in_an_immutable_store_a_groups_document_is_what_it_was(store: tuple[Pat
         assert b'"mV"' in content_of(at_once(document.open))
 
 
-def test_links_to_other_files_are_looked_at_by_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_to_other_files_are_looked_at_by_a_worker(tmp_path: Path) -> None:
     """The target of hdmf-zarr's links is a question that may wait, and the layout `n5` shows it."""
     path = tmp_path / "store"
     links = [{"name": "x", "path": "/y", "source": "../other"}]
     group = FORMATS["zarr2"][0]
-    write(path, {**group({".specloc": "specifications"})})
-    write(path / "g", group({"zarr_link": links}))
-    asked: list[object] = []
-    native = HdmfGroup.native
-    monkeypatch.setattr(HdmfGroup, "native", lambda self: (asked.append(self.key), native(self))[1])
+    write(path, group({".specloc": "specifications"}))
+    write(path / "linking", group({"zarr_link": links}))
+    write(path / "plain", group({}))
     with shown(path, "n5") as root:
-        document = root.lookup(b"g").lookup(b"attributes.json")
-        opened = content_of(document.open())
-        asked.clear()
-        assert at_once(document.open) is None
-        assert asked == ["g"]
-        assert content_of(document.open()) == opened
+        for name, waits in ((b"linking", True), (b"plain", False)):
+            document = root.lookup(name).lookup(b"attributes.json")
+            content = content_of(document.open())
+            assert (at_once(document.open) is None) == waits
+            assert content_of(document.open()) == content

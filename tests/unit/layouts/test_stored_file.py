@@ -6,8 +6,9 @@ import io
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from remote_hdf5 import opened_remote, upload
 from waiting import until
 
 from fsbridge.children.client import ChildProcess
+from fsbridge.children.hdf5_functions import ID, find_function
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, Stale
@@ -89,7 +91,7 @@ def virtual(file: h5py.File, name: str) -> None:
 def filtered_links(file: h5py.File) -> None:
     """A group with a filter for its links. h5py offers none, HDF5 does (H5Pset_fletcher32)."""
     plist = h5p.create(h5p.GROUP_CREATE)
-    assert alone.find_function(h5p, "H5Pset_fletcher32", alone.ID)(plist.id) >= 0
+    assert find_function(h5p, "H5Pset_fletcher32", ID)(plist.id) >= 0
     h5py.h5g.create(file.id, b"filtered", gcpl=plist)
 
 
@@ -161,8 +163,11 @@ def test_p12_a_file_with_the_mark_of_a_writer_is_a_virtual_one(tmp_path: Path) -
 def test_a_selection_of_a_file_never_is_the_whole_file(tmp_path: Path) -> None:
     """Also if it selects everything: what is left out is in no file."""
     path = write(tmp_path, lambda file: file.update({"secret": np.arange(5)}))
-    for options in ({"include": ("g",)}, {"exclude": ("secret",)}, {"include": ("*",)}, {"inside": ("g",)}):
-        with mounted(path, **options) as root:  # type: ignore[arg-type]
+    selections: tuple[dict[str, Any], ...] = (
+        {"include": ("g",)}, {"exclude": ("secret",)}, {"include": ("*",)}, {"inside": ("g",)},
+    )  # fmt: skip
+    for options in selections:
+        with mounted(path, **options) as root:
             name = "g.h5" if "inside" in options else "s.h5"
             file = found(root, name)
             assert isinstance(file, H5Group), options
@@ -280,27 +285,36 @@ def test_p2_p9_an_open_file_whose_source_has_changed_is_stale(change: Callable[[
                 content(found(root))
 
 
-def test_p9_just_after_a_change_a_file_is_opened_once_a_further_change_would_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, answers = write(tmp_path), iter([False, False, True])
-    monkeypatch.setattr("fsbridge.formats.hdf5.whole.WholeFile.settled", lambda self: next(answers, False))
-    monkeypatch.setattr("fsbridge.layouts.stored_file._PAUSE_SECONDS", 0.0)
-    with mounted(path) as root:
-        assert found(root).open().size == path.stat().st_size
-        assert list(answers) == []
-        with pytest.raises(Stale, match="is being written"):
-            found(root).open()
+@dataclass
+class JustWritten:
+    """A stored file that is being written: further changes may not show at first (`model.StoredFile`)."""
+
+    answers: list[bool]
+    """Whether a further change would show, at each look."""
+    size: int = 3
+    mtime_ns: int = 5
+    version: Hashable = 7
+    is_remote: bool = False
+
+    def settled(self) -> bool:
+        return self.answers.pop(0)
+
+    def read(self, start: int, length: int) -> bytes:
+        return b"abc"[start : start + length]
+
+    def fetch(self, start: int, length: int) -> None:
+        raise AssertionError("the file is not remote")
+
+
+def test_p9_just_after_a_change_a_file_is_opened_once_a_further_change_would_show() -> None:
+    stored = JustWritten([False, False, True])
+    assert StoredFileNode(stored, pause_seconds=0.0).open().read(1, 9) == b"bc"
+    assert stored.answers == []
+    with pytest.raises(Stale, match="is being written"):
+        StoredFileNode(JustWritten([False] * 24), pause_seconds=0.0).open()
 
 
 # ---- remote files
-
-
-@pytest.fixture
-def server() -> Iterator[FakeS3]:
-    server = FakeS3()
-    yield server
-    server.stop()
 
 
 def remote_tree(source: HDF5Source) -> Directory:

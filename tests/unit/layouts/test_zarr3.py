@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tree_walker import content, walk, written
 
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
-from fsbridge.formats.dtypes import data_type
+from fsbridge.formats.dtypes import data_type, endian
 from fsbridge.layouts import zarr2
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.zarr3 import array_document
@@ -28,6 +28,11 @@ from fsbridge.tree import escape, unescape
 
 def materialise(root: Any, folder: Path) -> Path:
     return written(tree(root), folder)
+
+
+def document(root: Any) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(content(tree(root).lookup(b"zarr.json")))
+    return values
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (4, 6), (3, 4, 5)])
@@ -130,9 +135,8 @@ def test_changed_chunk_under_an_open_handle_is_stale() -> None:
 def test_variable_length_chunks_have_their_decoded_size() -> None:
     chunks = FakeChunks({(0,): b"\1\0\0\0\2\0\0\0ab"})
     array = FakeArray(ArrayMetadata(ChunkGrid((1,), (1,)), DataType("string", 0, None, "|O", None, "vlen-utf8")), chunks)
-    found = walk(tree(array))
-    assert found[b"/c/0"] == b"\1\0\0\0\2\0\0\0ab"
-    assert json.loads(found[b"/zarr.json"])["codecs"] == [{"name": "vlen-utf8"}]  # type: ignore[arg-type]
+    assert walk(tree(array))[b"/c/0"] == b"\1\0\0\0\2\0\0\0ab"
+    assert document(array)["codecs"] == [{"name": "vlen-utf8"}]
     assert chunks.decoded == [(0,)], "decoded more than once"
 
 
@@ -213,10 +217,9 @@ def test_links_are_relative_and_escaped() -> None:
 )
 def test_fill_values(dtype: str, fill: bytes | None, shown: Any) -> None:
     numpy_type = np.dtype(dtype)
-    endian = {"<": "little", ">": "big", "|": None}[numpy_type.str[0]]
-    data_type = DataType("any", numpy_type.itemsize, endian, dtype, numpy_type)  # type: ignore[arg-type]
-    array = FakeArray(ArrayMetadata(ChunkGrid((1,), (1,)), data_type, fill), FakeChunks({}))
-    assert json.loads(walk(tree(array))[b"/zarr.json"])["fill_value"] == shown  # type: ignore[arg-type]
+    kind = DataType("any", numpy_type.itemsize, endian(numpy_type), dtype, numpy_type)
+    array = FakeArray(ArrayMetadata(ChunkGrid((1,), (1,)), kind, fill), FakeChunks({}))
+    assert document(array)["fill_value"] == shown
 
 
 @pytest.mark.parametrize("dtype", ["V900000000", "|S900000000", "<U300000000"])
@@ -239,7 +242,7 @@ def test_p6_a_fill_value_that_would_be_too_large_is_an_error() -> None:
 
 def test_raw_bits_fill_is_a_list_of_bytes() -> None:
     metadata = ArrayMetadata(ChunkGrid((1,), (1,)), DataType("r16", 2, None, "bfloat16"), b"\x01\x02")
-    assert json.loads(walk(tree(FakeArray(metadata, FakeChunks({}))))[b"/zarr.json"])["fill_value"] == [1, 2]  # type: ignore[arg-type]
+    assert document(FakeArray(metadata, FakeChunks({})))["fill_value"] == [1, 2]
 
 
 json_values = st.recursive(
