@@ -139,9 +139,8 @@ class Workers:
                 return None
             self._idle += 1
             try:
-                self._changed.wait_for(
-                    lambda: self._jobs, self._idle_seconds
-                )  # another thread may be faster: then wait again
+                # Another thread may be faster: then wait again.
+                self._changed.wait_for(lambda: self._jobs, self._idle_seconds)
             finally:
                 self._idle -= 1
             if self._jobs:

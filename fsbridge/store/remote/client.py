@@ -274,9 +274,8 @@ class Client:
                         yield [_object(meta["path"], meta) for meta in objects]
                     return
             else:
-                if (
-                    count != self.limits.page_keys or self._goes_on
-                ):  # a full first page and none after it: the server may lack paging
+                # A full first page and none after it: the server may lack paging.
+                if count != self.limits.page_keys or self._goes_on:
                     break
         if last is None:
             self._believe_nothing(prefix)
