@@ -45,8 +45,8 @@ def _without_handlers() -> Iterator[None]:
 def _mounts(factory: pytest.TempPathFactory) -> Iterator[MountFunction]:
     running: list[Mount] = []
 
-    def make(source: str | os.PathLike[str], *options: str) -> Mount:
-        running.append(Mount(source, factory.mktemp("mount"), options))
+    def make(source: str | os.PathLike[str], *options: str, installed: bool = False) -> Mount:
+        running.append(Mount(source, factory.mktemp("mount"), options, installed))
         return running[-1]
 
     yield make

@@ -93,9 +93,15 @@ def await_disconnected(point: str | os.PathLike[str]) -> None:
 
 
 class Mount:
-    """One running daemon in the foreground and the tree it shows; `path`-like."""
+    """One running daemon in the foreground and the tree it shows; `path`-like.
 
-    def __init__(self, source: str | os.PathLike[str], where: Path, options: Sequence[str] = ()) -> None:
+    `installed`: it is a new process of the installed command. A forked one begins with the memory of its parent, which
+    has imported all readers, so tests that compare memory with a limit need a new one.
+    """
+
+    def __init__(
+        self, source: str | os.PathLike[str], where: Path, options: Sequence[str] = (), installed: bool = False
+    ) -> None:
         self.source = source
         self.path = where / "mnt"
         self.path.mkdir(parents=True)
@@ -104,7 +110,18 @@ class Mount:
         self._killed = False
         with open(self.log_path, "wb") as log:
             words = ("mount", "--foreground", "--loop-limit", LOOP_LIMIT, *options, source, self.path)
-            self.process = forking.start(*words, stdout=log, stderr=log, start_new_session=True)
+            self.process: forking.Process | subprocess.Popen[bytes]
+            if installed:
+                self.process = subprocess.Popen(
+                    command(*words),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=forking.environment(),
+                    start_new_session=True,
+                )
+            else:
+                self.process = forking.start(*words, stdout=log, stderr=log, start_new_session=True)
         try:
             self._await_ready()
         except BaseException:
