@@ -22,15 +22,16 @@ from numpy.typing import NDArray
 
 from fsbridge.config import LARGEST_CHUNK, MIB
 from fsbridge.decoded.memory import (
-    POLITE_SECONDS,
     POOLED_BYTES,
     CacheCounts,
     Decoding,
+    Fresh,
     Gauges,
     Lent,
     Slot,
     Spare,
     Turns,
+    TurnSeconds,
     Unasked,
     capacity_of,
 )
@@ -59,18 +60,24 @@ class _Here(threading.local):
 class ChunkCache:
     """Decoded chunks by key, at most `budget` bytes of them including those being decoded. Thread-safe."""
 
-    def __init__(self, budget: int, patience: float = 30.0) -> None:
-        """`patience`: seconds to wait for room before OutOfBudget."""
+    def __init__(
+        self,
+        budget: int,
+        patience: float = 30.0,
+        fresh: Fresh | None = None,
+        turn_seconds: TurnSeconds | None = None,
+    ) -> None:
+        """`patience`: seconds to wait for room before OutOfBudget. `fresh`: where the memory of large buffers comes from."""
         self.budget = self._room = budget  # room: how much of it the system seems to have
         self._patience = patience
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, memoryview] = OrderedDict()  # least recently used first
         self._consumed: OrderedDict[Hashable, int] = OrderedDict()  # read to their end, by the size of their buffer
         self._loads: dict[Hashable, Decoding] = {}
-        self._turns = Turns(budget)
+        self._turns = Turns(budget, turn_seconds or TurnSeconds())
         self._unasked = Unasked(budget)
         self._used = 0  # bytes of buffers handed out (cached, viewed or being filled) and reservations
-        self._spare = Spare()
+        self._spare = Spare(fresh or Fresh())
         self._lent: dict[int, Lent] = {}  # by identity
         self._returned: deque[Lent] = deque()  # those that have died
         self._died = self._returned.append  # anywhere in the interpreter, so it may not lock; made once, not for each
@@ -165,7 +172,7 @@ class ChunkCache:
             self._entries.clear()
             self._consumed.clear()
             self._unasked.keep(self._loads.keys())
-            self._turns = Turns(self.budget)
+            self._turns.clear()
             self._reclaim()
             self._spare.clear()
 
@@ -317,7 +324,7 @@ class ChunkCache:
             permits = f"--cache-size {-(-amount // MIB)}M permits it"
             raise TooLarge(f"{amount} bytes are needed for one chunk, the cache has {self.budget}: {permits}")
         polite = self._turns.concern(amount) and not deadline.passed and not self._here.filling
-        hurry = Deadline(POLITE_SECONDS if polite else 0.0)
+        hurry = Deadline(self._turns.seconds.polite if polite else 0.0)
         while True:
             with self._lock:
                 self._reclaim()

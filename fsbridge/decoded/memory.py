@@ -28,7 +28,7 @@ POOLED_BYTES = 64 * 1024
 """Buffers below this many bytes come from malloc, which reuses them well by itself."""
 
 BLOCK_BYTES = 4 * 1024 * 1024
-"""Bytes of memory from which several smaller buffers are cut."""
+"""Bytes of a block of memory, from which several smaller buffers are cut."""
 
 SLOW_SECONDS = 0.75e-3
 """Seconds of processor time for the first touch of a huge page. If it takes longer, small pages are cheaper."""
@@ -85,22 +85,34 @@ def capacity_of(size: int) -> int:
     return size if size < POOLED_BYTES else -(-size // _PAGE_BYTES) * _PAGE_BYTES
 
 
+def map_memory(size: int) -> mmap.mmap:
+    """Return untouched memory of `size` bytes."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 class Fresh:
-    """Untouched memory for one cache; the cache's lock protects it.
+    """Untouched memory for one cache, in blocks that `map_block` makes; the cache's lock protects it.
 
     The first touch of huge pages costs a sixth of that of small ones, as a rule. In a virtual machine it may cost four times
     as much, because the host takes back free memory in pieces of that size after a second. So the first touch of each block
     in huge pages is timed.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.thread_time,
+        map_block: Callable[[int], mmap.mmap] = map_memory,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
         self._clock = clock
+        self._map_block = map_block
+        self._block_bytes = block_bytes
         self._small = 0  # blocks that get small pages before huge ones are tried again
 
-    def slots(self, capacity: int, count: int) -> list[Slot]:
-        """`count` buffers of `capacity` bytes; one at least."""
-        count = max(1, count)
-        block = mmap.mmap(-1, capacity * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    def slots(self, capacity: int, most: int) -> list[Slot]:
+        """Return the buffers of `capacity` bytes that a new block has room for; at most `most`, but one at least."""
+        count = max(1, min(self._block_bytes // capacity, most))
+        block = self._map_block(capacity * count)
         with contextlib.suppress(OSError):  # a kernel without them
             if self._small:
                 self._small -= 1
@@ -117,9 +129,9 @@ class Fresh:
 class Spare:
     """The unused buffers of a cache, by size; the cache's lock protects them. `nbytes`: their total size."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: Fresh) -> None:
         self.nbytes = 0
-        self._fresh = Fresh()
+        self._fresh = fresh
         self._free: dict[int, deque[Slot]] = {}  # by size; the one to be filled next is the last
         self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
 
@@ -127,7 +139,7 @@ class Spare:
         """Return a buffer of that size, if need be from a fresh block, which adds at most `most` unused ones."""
         free = self._free.setdefault(capacity, deque())
         if not free:  # the siblings of a fresh one count as free buffers from the beginning
-            free += self._fresh.slots(capacity, min(BLOCK_BYTES // capacity, 1 + most))
+            free += self._fresh.slots(capacity, 1 + most)
             self._untouched[capacity] = len(free)
             self.nbytes += len(free) * capacity
         slot = free.pop()
@@ -233,21 +245,25 @@ class Unasked:
 LARGE_PART = 4
 """Chunks larger than this part (a quarter) of the budget take turns: of others there is room for several."""
 
-TURN_SECONDS = 1.0
-"""Seconds for which a chunk keeps its place: enough to read it to its end."""
 
-BETWEEN_SECONDS = 0.05
-"""Seconds without a request after which a chunk loses its place, because its reader seems to pause."""
+@dataclass(frozen=True, slots=True)
+class TurnSeconds:
+    """How long turns last, in seconds."""
 
-POLITE_SECONDS = 5.0
-"""Longest wait for a turn, in seconds: the waiting request has a deadline of its own."""
+    whole: float = 1.0
+    """A chunk keeps its place so long: enough to read it to its end."""
+    between: float = 0.05
+    """After so long without a request a chunk loses its place, because its reader seems to pause."""
+    polite: float = 5.0
+    """The longest wait for a turn: the waiting request has a deadline of its own."""
 
 
 class Turns:
     """The turns of one cache of `budget` bytes; its lock protects them."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, seconds: TurnSeconds) -> None:
         self._budget = budget
+        self.seconds = seconds
         self._read: dict[Hashable, tuple[Stopwatch, Stopwatch]] = {}  # since the first read, and since the last one
 
     def concern(self, size: int) -> bool:
@@ -265,8 +281,12 @@ class Turns:
         if (read := self._read.get(key)) is None:
             return False
         first, last = read
-        return first.seconds < TURN_SECONDS and last.seconds < BETWEEN_SECONDS
+        return first.seconds < self.seconds.whole and last.seconds < self.seconds.between
 
     def over(self, key: Hashable) -> None:
         """End the turn of a chunk that is no longer in the cache."""
         self._read.pop(key, None)
+
+    def clear(self) -> None:
+        """End all turns."""
+        self._read.clear()

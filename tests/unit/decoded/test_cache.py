@@ -8,8 +8,10 @@ import errno
 import mmap
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -19,10 +21,8 @@ from hypothesis import strategies as st
 from waiting import until
 
 from fsbridge.config import MIB
-from fsbridge.decoded import cache as cache_module
-from fsbridge.decoded import memory
 from fsbridge.decoded.cache import ChunkCache
-from fsbridge.decoded.memory import BLOCK_BYTES, SLOW_SECONDS, SMALL_BLOCKS, Fresh, Slot
+from fsbridge.decoded.memory import BLOCK_BYTES, SLOW_SECONDS, SMALL_BLOCKS, Fresh, Slot, TurnSeconds, map_memory
 from fsbridge.errors import CorruptData, OutOfBudget, TooLarge
 
 
@@ -43,7 +43,7 @@ def test_decodes_once_for_many_readers() -> None:
         thread.join()
     assert results == [b"x" * 10] * 8
     assert calls == [10]
-    assert cache.peek("k") == b"x" * 10
+    assert bytes(cache.peek("k") or b"") == b"x" * 10
 
 
 def test_an_error_reaches_everyone_and_is_not_cached() -> None:
@@ -62,7 +62,8 @@ def test_an_error_reaches_everyone_and_is_not_cached() -> None:
 
 def test_a_reader_that_waits_for_a_failed_decoding_decodes_by_itself() -> None:
     """Want of memory, or the disk's error, is not the chunk's damage."""
-    cache, going, found = ChunkCache(BIG), threading.Event(), []
+    cache, going = ChunkCache(BIG), threading.Event()
+    found: list[object] = []
     errors: list[BaseException] = [MemoryError(), OSError(errno.ESTALE, "stale")]
 
     def load(out: memoryview) -> None:
@@ -123,12 +124,22 @@ class _Scarce:
         return iter(self.real)
 
 
+@contextlib.contextmanager
+def scarce(owner: object, name: str, at: int) -> Iterator[None]:
+    """Let there be no memory for the `at`-th use of an attribute."""
+    real = getattr(owner, name)
+    setattr(owner, name, _Scarce(real, at))
+    with contextlib.suppress(MemoryError):
+        yield
+    setattr(owner, name, real)
+
+
 @pytest.mark.parametrize("at", range(1, 5))
 @pytest.mark.parametrize("way", ["get", "get_all", "prefetch"])
 def test_p7_a_reader_of_a_chunk_does_not_wait_for_one_that_ended_without_memory(way: str, at: int) -> None:
-    cache, found, lock = ChunkCache(BIG), [], threading.Lock()
+    cache, found = ChunkCache(BIG), []
 
-    def load(*_out: memoryview) -> bytes:
+    def load(*_out: memoryview) -> NoReturn:
         raise MemoryError
 
     ways: dict[str, Callable[[], object]] = {
@@ -136,10 +147,8 @@ def test_p7_a_reader_of_a_chunk_does_not_wait_for_one_that_ended_without_memory(
         "get_all": lambda: cache.get_all("k", load, 10),
         "prefetch": lambda: cache.prefetch("k", 10, load),
     }
-    cache._lock = _Scarce(lock, at)  # type: ignore[assignment]
-    with contextlib.suppress(MemoryError):
+    with scarce(cache, "_lock", at):
         ways[way]()
-    cache._lock = lock
     reader = threading.Thread(target=lambda: found.append(bytes(cache.get("k", 10, filler(1)))), daemon=True)
     reader.start()
     reader.join(60)
@@ -156,12 +165,8 @@ def test_p6_no_room_is_lost_where_a_table_cannot_grow(way: str, size: int, name:
         "get_all": lambda: cache.get_all("k", lambda: b"\1" * size, 1000),
         "prefetch": lambda: cache.prefetch("k", size, filler(1), 1000),
     }
-    owner: Any = cache._unasked if name == "_sizes" else cache
-    table = getattr(owner, name)
-    setattr(owner, name, _Scarce(table, 1))
-    with contextlib.suppress(MemoryError):
+    with scarce(cache._unasked if name == "_sizes" else cache, name, 1):
         ways[way]()
-    setattr(owner, name, table)
     cache.clear()
     gauges = cache.gauges()
     assert (gauges.reserved, gauges.loading, cache._unasked.nbytes) == (0, 0, 0)
@@ -189,20 +194,21 @@ def test_consumed_chunks_are_recycled_first() -> None:
         cache.get(key, BIG, filler(key))
         cache.consumed(key)
     assert cache.gauges().chunks == 2, "the arena should have stayed at one consumed buffer"
-    assert cache.peek("keep") == keep
+    assert bytes(cache.peek("keep") or b"") == keep
 
 
 def test_a_full_cache_fills_the_memory_of_the_chunks_that_go() -> None:
     """The first touch of fresh memory costs more than decoding a chunk into it."""
-    cache, taken = ChunkCache(20 * BIG), 0
+    taken = 0
 
     class Counted(Fresh):
-        def slots(self, capacity: int, count: int) -> list[Slot]:
+        def slots(self, capacity: int, most: int) -> list[Slot]:
             nonlocal taken
-            taken += max(1, count)
-            return super().slots(capacity, count)
+            slots = super().slots(capacity, most)
+            taken += len(slots)
+            return slots
 
-    cache._spare._fresh = Counted()
+    cache = ChunkCache(20 * BIG, fresh=Counted())
     for key in range(100):
         assert bytes(cache.get(key, BIG, filler(key))) == bytes([key]) * BIG
         assert cache.gauges().reserved + cache.gauges().pooled <= cache.budget
@@ -225,7 +231,7 @@ def test_small_buffers_share_huge_pages_and_are_given_back_one_by_one() -> None:
     assert bytes(kept) == b"\7" * BIG
 
 
-def test_memory_is_in_small_pages_while_touching_huge_ones_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_in_small_pages_while_touching_huge_ones_takes_longer() -> None:
     advised, times = [], iter([0.0, 2 * SLOW_SECONDS, *([5.0] * 4)])  # of the first huge page, and of two later ones
 
     class Mapped(mmap.mmap):
@@ -233,8 +239,7 @@ def test_memory_is_in_small_pages_while_touching_huge_ones_takes_longer(monkeypa
             advised.append(option)
             super().madvise(option, *where)
 
-    monkeypatch.setattr(mmap, "mmap", Mapped)
-    memory = Fresh(lambda: next(times))
+    memory = Fresh(lambda: next(times), lambda size: Mapped(-1, size, flags=mmap.MAP_PRIVATE))
     slots = [memory.slots(BLOCK_BYTES // 4, 4) for _ in range(SMALL_BLOCKS + 3)]
     assert advised == [mmap.MADV_HUGEPAGE, *[mmap.MADV_NOHUGEPAGE] * SMALL_BLOCKS, *[mmap.MADV_HUGEPAGE] * 2]
     assert all(not any(slot.block[slot.start : slot.start + slot.size]) for four in slots[::4] for slot in four)
@@ -242,28 +247,25 @@ def test_memory_is_in_small_pages_while_touching_huge_ones_takes_longer(monkeypa
 
 @pytest.mark.parametrize("limit", [BIG, 3 * BIG, 8 * BIG])
 def test_p6_where_the_system_has_less_memory_than_the_budget_chunks_go_for_others(
-    limit: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    limit: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Batch systems limit address space: once the cache had taken all of it, no other chunk could be read ever after."""
     taken = 0
 
-    class Mapped(mmap.mmap):
-        def __new__(cls, _file: int, size: int, flags: int) -> Any:
-            nonlocal taken
-            if taken + size > limit + 4096:
-                raise OSError(errno.ENOMEM, "Cannot allocate memory")
-            mapped = super().__new__(cls, -1, size, flags=flags)
-            taken += size
-            weakref.finalize(mapped, given_back, size)
-            return mapped
+    def map_scarce(size: int) -> mmap.mmap:
+        nonlocal taken
+        if taken + size > limit + 4096:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        mapped = map_memory(size)
+        taken += size
+        weakref.finalize(mapped, give_back, size)
+        return mapped
 
-    def given_back(size: int) -> None:
+    def give_back(size: int) -> None:
         nonlocal taken
         taken -= size
 
-    monkeypatch.setattr(memory, "BLOCK_BYTES", BIG)  # one buffer each
-    monkeypatch.setattr(mmap, "mmap", Mapped)
-    cache = ChunkCache(50 * BIG)
+    cache = ChunkCache(50 * BIG, fresh=Fresh(map_block=map_scarce, block_bytes=BIG))  # one buffer in each block
     for key in range(40):
         assert bytes(cache.get(key, BIG, filler(key))) == bytes([key]) * BIG
     told = (
@@ -374,9 +376,9 @@ def test_p6_chunks_of_a_single_number_take_more_than_their_bytes() -> None:
         buffer[:] = b"8 bytes."
 
     for number in range(25_000):
-        assert cache.get(number, 8, load) == b"8 bytes."
+        assert bytes(cache.get(number, 8, load)) == b"8 bytes."
     assert cache.gauges().chunks <= 16_384 + (1 << 22) // 2048
-    assert cache.peek(24_999) == b"8 bytes."
+    assert bytes(cache.peek(24_999) or b"") == b"8 bytes."
     assert cache.peek(0) is None
 
 
@@ -458,23 +460,26 @@ class Refusing(ChunkCache):
         self.refused += not taken
         return taken
 
+    def was_refused(self, times: int) -> bool:
+        return self.refused >= times
+
 
 def raiser() -> bytes:
     raise CorruptData("broken")
 
 
-def test_large_chunks_that_are_being_read_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+LONG = TurnSeconds(60.0, 60.0, 60.0)
+
+
+def test_large_chunks_that_are_being_read_take_turns() -> None:
     """With more readers than there is room for, every read would throw out another reader's chunk."""
-    monkeypatch.setattr(memory, "TURN_SECONDS", 60.0)
-    monkeypatch.setattr(memory, "BETWEEN_SECONDS", 60.0)
-    monkeypatch.setattr(cache_module, "POLITE_SECONDS", 60.0)
-    cache = Refusing(3 * BIG)
+    cache = Refusing(3 * BIG, turn_seconds=LONG)
     cache.get("a", 2 * BIG, filler(1))
     assert cache.peek("a") is not None
     other = threading.Thread(target=cache.get, args=("b", 2 * BIG, filler(2)))
     other.start()
     for times in range(1, 11):
-        until(lambda times=times: cache.refused >= times)  # type: ignore[misc]
+        until(partial(cache.was_refused, times))
         assert cache.peek("a") is not None
     cache.consumed("a")
     other.join()
@@ -482,15 +487,10 @@ def test_large_chunks_that_are_being_read_take_turns(monkeypatch: pytest.MonkeyP
     assert cache.peek("a") is None
 
 
-def test_a_large_chunk_s_turn_ends_when_its_reader_pauses_or_others_have_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = ChunkCache(3 * BIG)
-    for name, value in {"BETWEEN_SECONDS": 0.0, "TURN_SECONDS": 0.0, "POLITE_SECONDS": 0.0}.items():
-        with monkeypatch.context() as patch:
-            for other in ("BETWEEN_SECONDS", "TURN_SECONDS"):
-                patch.setattr(memory, other, 60.0)
-            patch.setattr(memory if name != "POLITE_SECONDS" else cache_module, name, value)
-            cache.get("a", 2 * BIG, filler(1))
-            assert cache.peek("a") is not None
-            cache.get("b", 2 * BIG, filler(2))
-            assert cache.peek("a") is None
-            cache.clear()
+@pytest.mark.parametrize("short", ["whole", "between", "polite"])
+def test_a_large_chunk_s_turn_ends_when_its_reader_pauses_or_others_have_waited(short: str) -> None:
+    cache = ChunkCache(3 * BIG, turn_seconds=replace(LONG, **{short: 0.0}))
+    cache.get("a", 2 * BIG, filler(1))
+    assert cache.peek("a") is not None
+    cache.get("b", 2 * BIG, filler(2))
+    assert cache.peek("a") is None
