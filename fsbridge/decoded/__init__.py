@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -24,19 +25,6 @@ from fsbridge.model import Array, ChunkInfo
 from fsbridge.threads.deadlines import Deadline
 from fsbridge.threads.parallel import each
 
-_TICK_SECONDS = 0.02
-"""Seconds between two looks at a chunk that has just changed."""
-
-_TICK_TRIES = 5
-"""How often, at that interval, a chunk that has just changed is looked at before the slower looks begin."""
-
-_SECOND_SECONDS, _SECOND_TRIES = 0.25, 21
-"""Seconds between two further looks at a chunk while its version stays the same, and the most such looks.
-
-They are needed because some stores' clocks tick every one or two seconds, and because a large object may still be being
-written for five seconds (`store.local.status`).
-"""
-
 _BLOCK_CHUNKS = 64
 """Number of neighbouring chunks whose versions an `ArrayVersion` keeps in one block.
 
@@ -46,14 +34,33 @@ A reader of all chunks then needs 12 bytes of memory for each, a reader of scatt
 _LOOK_CHUNKS, _LOOKS_AT_ONCE = 1024, 32
 """Most chunks that are looked at together, and most requests at a time for those of a remote store."""
 
-_OPEN_SECONDS, _READ_SECONDS = 8.0, 25.0
-"""Most seconds for looking at all used chunks, when a file is opened and when it is read (P7: 10 and 30 s for all).
-
-On a local disk eight seconds are enough for a million chunks, in object storage for about five thousand.
-"""
-
 _UNUSED, _ABSENT = 0, 1
 """What an `ArrayVersion` notes of a chunk that was not used yet, and of one that is not stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookLimits:
+    """How often and for how long an `ArrayVersion` looks at stored chunks.
+
+    The slow looks are needed because some stores' clocks tick every one or two seconds, and because a large object may still
+    be being written for five seconds (`store.local.status`).
+
+    Eight seconds for all used chunks are enough for a million of them on a local disk, and for about five thousand in object
+    storage.
+    """
+
+    tick_seconds: float = 0.02
+    """Seconds between two looks at a chunk that has just changed."""
+    tick_tries: int = 5
+    """Most such looks at one chunk. Then the slow looks begin."""
+    slow_seconds: float = 0.25
+    """Seconds between two slow looks at a chunk."""
+    slow_tries: int = 21
+    """Most slow looks at one chunk. There are more than one only while its version stays the same."""
+    open_seconds: float = 8.0
+    """Most seconds for looking at all used chunks when a file is opened (P7: 10 s for the whole open)."""
+    read_seconds: float = 25.0
+    """Most seconds for looking at all used chunks when a file is read (P7: 30 s for the whole read)."""
 
 
 class UsedChunks(NamedTuple):
@@ -96,10 +103,11 @@ class ArrayVersion:
     at once (`Chunks.commit`). Thread-safe.
     """
 
-    __slots__ = ("_blocks", "_commit", "_counts", "_lock", "_looks", "_moment", "chunks")
+    __slots__ = ("_blocks", "_commit", "_counts", "_limits", "_lock", "_looks", "_moment", "chunks")
 
-    def __init__(self, chunks: DecodedChunks) -> None:
+    def __init__(self, chunks: DecodedChunks, limits: LookLimits) -> None:
         self.chunks = chunks
+        self._limits = limits
         self._counts = chunks.metadata.grid.counts
         self._lock = threading.Lock()
         self._commit = None if chunks.immutable else chunks.array.chunks.commit()
@@ -151,7 +159,7 @@ class ArrayVersion:
 
     def _move_on(self) -> None:
         """Make the present moment the one at which all chunks are as they were used; Stale if one of them is not."""
-        if not self._is_unchanged(_READ_SECONDS):
+        if not self._is_unchanged(self._limits.read_seconds):
             raise Stale("chunks of the array were changed after others had been read")
 
     def _use_all(self, indices: Sequence[Index]) -> list[ChunkInfo | None]:
@@ -183,7 +191,7 @@ class ArrayVersion:
     def current(self) -> bool:
         """True if the metadata and all used chunks are still those of this version; TimedOut if that takes too long."""
         return self.chunks.immutable or (
-            self.chunks.array.current() and self._is_committed() and self._is_unchanged(_OPEN_SECONDS)
+            self.chunks.array.current() and self._is_committed() and self._is_unchanged(self._limits.open_seconds)
         )
 
     def _is_unchanged(self, seconds: float) -> bool:
@@ -272,29 +280,37 @@ class ArrayVersion:
 
         In an immutable store it does not wait. Raises Stale if the chunk keeps changing or never gets that far.
         """
-        before = None
-        for tried in range(_TICK_TRIES + _SECOND_TRIES):
+        before, limits = None, self._limits
+        for tried in range(limits.tick_tries + limits.slow_tries):
             try:
                 info = self.chunks.array.chunks.find(index)  # the array itself is checked once for all chunks
             except NotFound:
                 return None
             if info.settled or self.chunks.immutable:
                 return info
-            if tried >= _TICK_TRIES and info.version != before:
+            if tried >= limits.tick_tries and info.version != before:
                 break
             before = info.version
             before_waiting()
-            time.sleep(_TICK_SECONDS if tried < _TICK_TRIES else _SECOND_SECONDS)
+            time.sleep(limits.tick_seconds if tried < limits.tick_tries else limits.slow_seconds)
         raise Stale(f"chunk {list(index)} is being written")
 
 
 class DecodedArray(DecodedChunks):
     """The decoded chunks of an array that is also read as a whole."""
 
-    __slots__ = ("_lock", "_whole")
+    __slots__ = ("_limits", "_lock", "_whole")
 
-    def __init__(self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False) -> None:
+    def __init__(
+        self,
+        array: Array,
+        cache: ChunkCache,
+        max_chunk: int,
+        immutable: bool = False,
+        limits: LookLimits | None = None,
+    ) -> None:
         super().__init__(array, cache, max_chunk, immutable)
+        self._limits = limits or LookLimits()
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
 
@@ -316,7 +332,7 @@ class DecodedArray(DecodedChunks):
         self.check()
         with self._lock:
             if self._whole is None or self._whole is known:  # else that of another reader, which has seen the change too
-                self._whole = ArrayVersion(self)
+                self._whole = ArrayVersion(self, self._limits)
             return self._whole
 
 
@@ -330,4 +346,4 @@ def _sum(versions: NDArray[np.uint64]) -> int:
     return hash(versions.tobytes())
 
 
-__all__ = ["ArrayVersion", "DecodedArray", "DecodedChunk", "DecodedChunks", "UsedChunks", "settled"]
+__all__ = ["ArrayVersion", "DecodedArray", "DecodedChunk", "DecodedChunks", "LookLimits", "UsedChunks", "settled"]

@@ -59,16 +59,20 @@ class Clock:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._ahead_ns = 0
+        self._ahead_ns = self._set_back_ns = 0
         monotonic, wall = time.monotonic_ns, time.time_ns
         monkeypatch.setattr(time, "monotonic", lambda: (monotonic() + self._ahead_ns) / 1e9)
         monkeypatch.setattr(time, "monotonic_ns", lambda: monotonic() + self._ahead_ns)
-        monkeypatch.setattr(time, "time", lambda: (wall() + self._ahead_ns) / 1e9)
-        monkeypatch.setattr(time, "time_ns", lambda: wall() + self._ahead_ns)
+        monkeypatch.setattr(time, "time", lambda: (wall() + self._ahead_ns - self._set_back_ns) / 1e9)
+        monkeypatch.setattr(time, "time_ns", lambda: wall() + self._ahead_ns - self._set_back_ns)
 
     def passes(self, seconds: float) -> None:
         """Let time pass."""
         self._ahead_ns += int(seconds * 1e9)
+
+    def is_set_back(self, seconds: float) -> None:
+        """Set back the clock that dates files, as people do; `time.monotonic` goes on."""
+        self._set_back_ns += int(seconds * 1e9)
 
     def settles(self) -> None:
         """Let as much time pass as it takes until no further write to a file could leave its time as it is."""

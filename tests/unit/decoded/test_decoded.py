@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 import time
 import tracemalloc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,55 +20,79 @@ import numpy as np
 import pytest
 import zarr
 from fake_model import FakeArray, FakeChunks, fake_array
+from waiting import Clock
 
-from fsbridge import decoded as array_versions
 from fsbridge.config import MIB, Config
-from fsbridge.decoded import ArrayVersion, DecodedArray
+from fsbridge.decoded import ArrayVersion, DecodedArray, LookLimits
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, NotFound, Stale, TimedOut, TooLarge
 from fsbridge.formats.open import open_source
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
-from fsbridge.model import ChunkInfo
+from fsbridge.model import Array, ChunkInfo, OpenChunk, Source, as_array
 
 VALUES = np.arange(100, dtype="<u2").reshape(10, 10)
 
 
-def chunks_of(array: FakeArray, **options: Any) -> DecodedArray:
-    return DecodedArray(array, ChunkCache(16 * MIB), options.pop("max_chunk", MIB), **options)
+def chunks_of(
+    array: Array, max_chunk: int = MIB, immutable: bool = False, limits: LookLimits | None = None, budget: int = 16 * MIB
+) -> DecodedArray:
+    return DecodedArray(array, ChunkCache(budget), max_chunk, immutable, limits)
 
 
-def replace(array: FakeArray, index: tuple[int, ...], data: bytes | None) -> None:
+@dataclass
+class WatchedChunks(FakeChunks):
+    """Each chunk has a version of its own; `asked` are the look-ups. `on_find` may change what a look-up has found."""
+
+    versions: dict[Index, int] = field(default_factory=dict)
+    asked: list[Index | str] = field(default_factory=list)
+    on_find: Callable[[Index, ChunkInfo], ChunkInfo] | None = None
+
+    def find(self, index: Index) -> ChunkInfo:
+        self.asked.append(index)
+        info = super().find(index)._replace(version=("v", self.versions.get(index, 0)))
+        return info if self.on_find is None else self.on_find(index, info)
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        out[:] = self.stored[index]
+
+
+@dataclass(eq=False)
+class WatchedArray(FakeArray):
+    """An array of `WatchedChunks`; its own look-ups are among theirs. `remote`: its chunks are worth fetching early."""
+
+    chunks: WatchedChunks
+    remote: bool = False
+
+    def current(self) -> bool:
+        self.chunks.asked.append("metadata")
+        return super().current()
+
+    @property
+    def fetch(self) -> Callable[[Index], object] | None:
+        return (lambda index: None) if self.remote else None
+
+
+def watched_array(chunks: type[WatchedChunks] = WatchedChunks) -> WatchedArray:
+    """4 x 5 chunks of 3 x 2 elements."""
+    array = fake_array(VALUES, (3, 2))
+    return WatchedArray(array.metadata, chunks(array.chunks.stored))
+
+
+@pytest.fixture
+def array() -> WatchedArray:
+    return watched_array()
+
+
+def replace(array: WatchedArray, index: Index, data: bytes | None) -> None:
     """Store other bytes for one chunk; the other chunks keep their versions."""
     if data is None:
         del array.chunks.stored[index]
     else:
         array.chunks.stored[index] = data
-    versions.setdefault(id(array), {})[index] = time.perf_counter_ns()
+    array.chunks.versions[index] = time.perf_counter_ns()
 
 
-def fill(out: memoryview, data: bytes) -> None:
-    out[:] = data
-
-
-versions: dict[int, dict[tuple[int, ...], int]] = {}
-
-
-@pytest.fixture
-def array(monkeypatch: pytest.MonkeyPatch) -> FakeArray:
-    """4 x 5 chunks of 3 x 2 elements; each chunk has a version of its own."""
-    versions.clear()
-    made = fake_array(VALUES, (3, 2))
-    find = made.chunks.find
-
-    def find_each(index: tuple[int, ...]) -> ChunkInfo:
-        return find(index)._replace(version=("v", versions.get(id(made), {}).get(index, 0)))
-
-    monkeypatch.setattr(made.chunks, "find", find_each)
-    monkeypatch.setattr(made.chunks, "read_into", lambda index, info, out: fill(out, made.chunks.stored[index]))
-    return made
-
-
-def test_a_chunk_has_its_size_version_and_bytes(array: FakeArray) -> None:
+def test_a_chunk_has_its_size_version_and_bytes(array: WatchedArray) -> None:
     chunks = chunks_of(array)
     chunk = chunks.open((1, 4))
     assert (chunk.size, chunk.version, chunks.size((1, 4))) == (12, ("v", 0), 12)
@@ -75,7 +103,7 @@ def test_a_chunk_has_its_size_version_and_bytes(array: FakeArray) -> None:
         chunks.open((9, 9))
 
 
-def test_p9_open_of_a_chunk_that_is_no_longer_the_one_meant_is_stale(array: FakeArray) -> None:
+def test_p9_open_of_a_chunk_that_is_no_longer_the_one_meant_is_stale(array: WatchedArray) -> None:
     chunks = chunks_of(array)
     assert chunks.open((0, 0), ("v", 0)).size == 12
     with pytest.raises(Stale):
@@ -86,83 +114,74 @@ def test_p9_open_of_a_chunk_that_is_no_longer_the_one_meant_is_stale(array: Fake
     assert chunks_of(array, immutable=True).open((0, 0)).size == 12
 
 
-def test_no_chunk_above_the_limit_is_decoded_whole(array: FakeArray) -> None:
+def test_no_chunk_above_the_limit_is_decoded_whole(array: WatchedArray) -> None:
     chunk = chunks_of(array, max_chunk=11).open((0, 0))
-    for ask in (chunk.decoded, lambda: chunk.read(0, 12)):
+    reads: list[Callable[[], object]] = [chunk.decoded, lambda: chunk.read(0, 12)]
+    for read in reads:
         with pytest.raises(TooLarge, match="the limit is 11"):
-            ask()
+            read()
     assert chunks_of(array, max_chunk=11).prefetch([(0, 0)]) is None
     assert not array.chunks.decoded, "left undone"
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_a_small_part_of_a_remote_chunk_takes_one_request(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch, remote: bool
-) -> None:
+def test_a_small_part_of_a_remote_chunk_takes_one_request(remote: bool) -> None:
     """A part by itself takes two of them, one after the other; the whole chunk one."""
     asked: list[tuple[int, int]] = []
 
-    def read_range(index: object, info: object, start: int, stop: int) -> bytes:
-        asked.append((start, stop))
-        return array.chunks.stored[(0, 0)][start:stop]
+    class Divisible(WatchedChunks):
+        def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes:
+            asked.append((start, stop))
+            return self.stored[index][start:stop]
 
-    monkeypatch.setattr(array.chunks, "read_range", read_range)
-    monkeypatch.setattr(type(array), "fetch", (lambda index: None) if remote else None)
+    array = watched_array(Divisible)
+    array.remote = remote
     chunk = chunks_of(array).open((0, 0))
     assert bytes(chunk.read(8, 2)) == array.chunks.stored[(0, 0)][8:10]
     assert asked == ([] if remote else [(8, 10)])
     assert (chunk.peek(0, 12) is not None) == remote
 
 
-def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[tuple[str, object]] = []
+def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end() -> None:
+    events: list[tuple[str, Index]] = []
 
-    class Open:
-        def __init__(self, index: Index, beside: object) -> None:
-            self.info, self.index = array.chunks.find(index), index
+    class HeldOpen(WatchedChunks):
+        def open(self, index: Index, neighbour: OpenChunk | None = None) -> OpenChunk:
+            info, held = self.find(index), ExitStack()
             events.append(("open", index))
+            held.callback(events.append, ("close", index))
+            return OpenChunk(info, partial(self.read_into, index, info), held)
 
-        def read_into(self, out: memoryview) -> None:
-            events.append(("read", self.index))
-            if self.index == (0, 0):
+        def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+            events.append(("read", index))
+            if index == (0, 0):
                 raise CorruptData("damaged")
-            array.chunks.read_into(self.index, self.info, out)
+            super().read_into(index, info, out)
 
-        def close(self) -> None:
-            events.append(("close", self.index))
-
-    monkeypatch.setattr(array.chunks, "open", Open)
-    chunks, wanted = chunks_of(array), [(0, 0), (9, 9), (0, 1)]
+    chunks, wanted = chunks_of(watched_array(HeldOpen)), [(0, 0), (9, 9), (0, 1)]
     assert chunks.prefetch(wanted) is None
     assert chunks.holds((0, 1))
     assert events == [(what, index) for what in ("open", "read", "close") for index in wanted if index != (9, 9)]
 
 
-def test_prefetched_chunks_are_in_the_cache_and_those_without_room_are_reported(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chunks = chunks_of(array)
+def test_prefetched_chunks_are_in_the_cache_and_those_without_room_are_reported(array: WatchedArray) -> None:
+    chunks = chunks_of(array, budget=4 * 12)
     assert chunks.prefetch([(0, 0)]) is None
+    assert chunks.prefetch([(0, 0), (0, 1)]) == 1, "prefetched chunks take a quarter of the cache at most"
     assert bytes(chunks.open((0, 0)).peek(0, 12) or b"") == array.chunks.stored[(0, 0)]
-    monkeypatch.setattr(chunks.cache, "prefetch", lambda *given: None)
-    assert chunks.prefetch([(0, 0), (0, 1)]) == 1
 
 
-def test_p3_what_cannot_be_decoded_is_met_by_the_read_and_not_by_the_open(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(index: object, info: object, out: object) -> None:
-        raise CorruptData("broken")
+def test_p3_what_cannot_be_decoded_is_met_by_the_read_and_not_by_the_open() -> None:
+    class Damaged(WatchedChunks):
+        def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+            raise CorruptData("broken")
 
-    monkeypatch.setattr(array.chunks, "read_into", fail)
-    chunk = chunks_of(array).open((0, 0))
+    chunk = chunks_of(watched_array(Damaged)).open((0, 0))
     with pytest.raises(CorruptData):
         chunk.read(0, 12)
 
 
-def test_p9_one_version_of_an_array_never_mixes_two_of_a_chunk(array: FakeArray) -> None:
+def test_p9_one_version_of_an_array_never_mixes_two_of_a_chunk(array: WatchedArray) -> None:
     version = chunks_of(array).whole()
     replace(array, (3, 3), bytes(12))
     first = version.open((3, 3))
@@ -179,31 +198,22 @@ def test_p9_one_version_of_an_array_never_mixes_two_of_a_chunk(array: FakeArray)
 
 
 def test_p9_several_chunks_are_opened_with_one_look_at_the_metadata_after_the_last_was_found(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch
+    array: WatchedArray,
 ) -> None:
-    asked: list[object] = []
-    find = array.chunks.find
-
-    def finding(index: tuple[int, ...]) -> ChunkInfo:
-        asked.append(index)
-        return find(index)
-
-    monkeypatch.setattr(array.chunks, "find", finding)
-    monkeypatch.setattr(FakeArray, "current", lambda self: asked.append("metadata") or "gone" not in asked)
-    version = ArrayVersion(chunks_of(array))
+    version = ArrayVersion(chunks_of(array), LookLimits())
     replace(array, (0, 1), None)
     found = version.open_all([(0, 0), (0, 1), (1, 0)])
     assert [None if chunk is None else chunk.index for chunk in found] == [(0, 0), None, (1, 0)]
-    assert asked == [(0, 0), (0, 1), (1, 0), "metadata"]
+    assert array.chunks.asked == [(0, 0), (0, 1), (1, 0), "metadata"]
     replace(array, (1, 0), b"other" * 2 + b"  ")
     with pytest.raises(Stale):
         version.open_all([(0, 0), (1, 0)])
-    asked.append("gone")
+    array.newest = False
     with pytest.raises(Stale):
         version.open_all([(2, 2)])
 
 
-def test_p9_a_chunk_that_appears_or_goes_is_stale_in_a_version_that_has_used_it(array: FakeArray) -> None:
+def test_p9_a_chunk_that_appears_or_goes_is_stale_in_a_version_that_has_used_it(array: WatchedArray) -> None:
     version = chunks_of(array).whole()
     replace(array, (0, 0), None)
     assert version.open((0, 0)) is None
@@ -216,7 +226,7 @@ def test_p9_a_chunk_that_appears_or_goes_is_stale_in_a_version_that_has_used_it(
             version.open(index)
 
 
-def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_changes(array: FakeArray) -> None:
+def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_changes(array: WatchedArray) -> None:
     chunks = chunks_of(array)
     version = chunks.whole()
     for index in ((0, 0), (3, 4)):
@@ -233,20 +243,19 @@ def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_chan
 
 @pytest.mark.parametrize("error", [CorruptData("a directory in place of a chunk"), OSError(5, "a failing disk")])
 def test_p8_a_chunk_that_cannot_be_looked_at_any_more_does_not_close_the_whole_array(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch, error: Exception
+    array: WatchedArray, error: Exception
 ) -> None:
     """Each open of the array as a whole was that error, until the mount ended."""
-    chunks, find = chunks_of(array), array.chunks.find
+    chunks = chunks_of(array)
     before = chunks.whole()
     assert before.open((0, 0)) is not None
-    damaged = (0, 0)
 
-    def found(index: Index) -> ChunkInfo:
-        if index == damaged:
+    def fail(index: Index, info: ChunkInfo) -> ChunkInfo:
+        if index == (0, 0):
             raise error
-        return find(index)
+        return info
 
-    monkeypatch.setattr(array.chunks, "find", found)
+    array.chunks.on_find = fail
     now = chunks.whole()
     assert now is not before
     assert now.open((1, 0)) is not None
@@ -255,9 +264,7 @@ def test_p8_a_chunk_that_cannot_be_looked_at_any_more_does_not_close_the_whole_a
 
 
 @pytest.mark.parametrize("changed", [None, (0, 0), (2, 3), (3, 4), (1, 1)])
-def test_p9_what_readers_of_a_version_have_used_is_known_when_it_is_gone(
-    array: FakeArray, changed: tuple[int, ...] | None
-) -> None:
+def test_p9_what_readers_of_a_version_have_used_is_known_when_it_is_gone(array: WatchedArray, changed: Index | None) -> None:
     """Any version will do for chunks that were not used."""
     version = chunks_of(array).whole()
     replace(array, (0, 2), None)
@@ -279,59 +286,52 @@ def test_p9_what_readers_of_a_version_have_used_is_known_when_it_is_gone(
         chunks_of(array).whole().resume(other.used_chunks())
 
 
-def test_p7_p9_too_many_chunks_to_look_at_in_time_are_not_taken_for_changed_ones(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p7_p9_too_many_chunks_to_look_at_in_time_are_not_taken_for_changed_ones(array: WatchedArray) -> None:
     """Nothing was written to the store, and files that are made of 100,000 chunks were stale at each open."""
-    chunks = chunks_of(array)
+    chunks = chunks_of(array, limits=LookLimits(open_seconds=-1.0, read_seconds=-1.0))
     version = chunks.whole()
     version.open((0, 0))
-    monkeypatch.setattr(array_versions, "_OPEN_SECONDS", -1.0)
     with pytest.raises(TimedOut):
         chunks.whole()
     assert chunks.whole() is not version, "so that the array can be opened again"
     assert version.open((0, 1)) is not None
-    find = array.chunks.find
-    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(changed_ns=time.time_ns() + 10**12))
-    monkeypatch.setattr(array_versions, "_READ_SECONDS", -1.0)
+    array.chunks.on_find = lambda index, info: info._replace(changed_ns=time.time_ns() + 10**12)
     with pytest.raises(TimedOut):
         version.open((0, 2))
 
 
-def test_p7_p9_used_chunks_of_a_remote_store_are_looked_at_by_requests_at_the_same_time(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(array), "fetch", lambda index: None)
-    chunks, find, together = chunks_of(array), array.chunks.find, threading.Barrier(20)
+def test_p7_p9_used_chunks_of_a_remote_store_are_looked_at_by_requests_at_the_same_time(array: WatchedArray) -> None:
+    array.remote = True
+    chunks, together = chunks_of(array), threading.Barrier(20)
     version = chunks.whole()
     version.open_all([(i, j) for i in range(4) for j in range(5)])
 
-    def finding(index: Index) -> ChunkInfo:
+    def wait_for_the_others(index: Index, info: ChunkInfo) -> ChunkInfo:
         together.wait(20)
-        return find(index)
+        return info
 
-    monkeypatch.setattr(array.chunks, "find", finding)
+    array.chunks.on_find = wait_for_the_others
     assert chunks.whole() is version
 
 
-def test_p9_a_clock_that_is_set_back_hides_no_change(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
-    version, find, present = chunks_of(array).whole(), array.chunks.find, time.time_ns
+def test_p9_a_clock_that_is_set_back_hides_no_change(array: WatchedArray, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = chunks_of(array).whole()
     version.open((0, 0))
     replace(array, (0, 0), bytes(12))
-    monkeypatch.setattr(time, "time_ns", lambda: present() - 10**12)
+    Clock(monkeypatch).is_set_back(1000)
     changed_ns = time.time_ns()
-    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(changed_ns=changed_ns))
+    array.chunks.on_find = lambda index, info: info._replace(changed_ns=changed_ns)
     with pytest.raises(Stale):
         version.open((0, 1))
 
 
-def test_p9_unused_chunks_of_a_version_may_change(array: FakeArray) -> None:
+def test_p9_unused_chunks_of_a_version_may_change(array: WatchedArray) -> None:
     used_chunks = chunks_of(array).whole().used_chunks()
     replace(array, (0, 0), None)
     chunks_of(array).whole().resume(used_chunks)
 
 
-STORED = {
+STORED: dict[str, dict[str, Any]] = {
     "zarr2": {"zarr_format": 2},
     "zarr2-nested": {"zarr_format": 2, "chunk_key_encoding": {"name": "v2", "separator": "/"}},
     "zarr3": {},
@@ -339,16 +339,20 @@ STORED = {
 }
 
 
-def stored_array(path: Path, kind: str) -> tuple[Any, Any, DecodedArray]:
+def stored_array(path: Path, kind: str) -> tuple[zarr.Array[Any], Source, DecodedArray]:
     """An array of 4 x 8 ones in chunks of 1 x 2, by zarr-python: zarr's array, fsbridge's source, its decoded chunks."""
     array = zarr.create_array(path / "s", shape=(4, 8), chunks=(1, 2), dtype="u1", compressors=None, **STORED[kind])
     array[:] = 1
     source = open_source(str(path / "s"), Config(source=str(path / "s"), mountpoint=""))
-    return array, source, chunks_of(source.root)
+    opened = as_array(source.root)
+    assert opened is not None
+    return array, source, chunks_of(opened)
 
 
 def elements_of(version: ArrayVersion, row: int, column: int) -> bytes:
-    return bytes(version.open((row, column)).decoded())  # type: ignore[union-attr]
+    chunk = version.open((row, column))
+    assert chunk is not None
+    return bytes(chunk.decoded())
 
 
 @pytest.mark.parametrize("kind", STORED)
@@ -388,124 +392,131 @@ def test_p11_of_what_was_read_one_after_the_other_little_is_kept() -> None:
     assert len(kept) < 1000
 
 
-def test_p9_a_chunk_that_was_found_before_an_open_is_looked_for_again(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p9_a_chunk_that_was_found_before_an_open_is_looked_for_again(array: WatchedArray) -> None:
     """What a reader had found, but not yet used, came into the pages of a file opened after its replacement."""
-    version, find = chunks_of(array).whole(), array.chunks.find
+    version = chunks_of(array).whole()
 
-    def replaced_meanwhile(index: tuple[int, ...]) -> ChunkInfo:
-        found = find(index)
-        monkeypatch.setattr(array.chunks, "find", find)
+    def replace_once(index: Index, info: ChunkInfo) -> ChunkInfo:
+        array.chunks.on_find = None
         replace(array, index, bytes(12))
         assert version.current(), "the chunk was not used"
-        return found
+        return info
 
-    monkeypatch.setattr(array.chunks, "find", replaced_meanwhile)
+    array.chunks.on_find = replace_once
     chunk = version.open((1, 1))
     assert chunk is not None
     assert bytes(chunk.decoded()) == bytes(12)
     assert version.current()
 
 
-def sparse(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeArray, list[Index]]:
-    """An array of 1,000 chunks of which none is stored, and which are found together, but for every fifth."""
-    array, asked = fake_array(np.zeros(1000, "u1"), (1,)), []
-    array.chunks.stored.clear()
-    find = array.chunks.find
-    monkeypatch.setattr(array.chunks, "find", lambda index: asked.append(index) or find(index))
+@dataclass
+class SparseChunks(FakeChunks):
+    """Chunks that are found together, but for every fifth. `asked`: those that were looked for one by one.
 
-    def find_all(indices: Sequence[Index]) -> dict[Index, ChunkInfo | None]:
-        return {index: find(index) if index in array.chunks.stored else None for index in indices if index[0] % 5}
+    `on_find_all` is called when some have been found together.
+    """
 
-    monkeypatch.setattr(array.chunks, "find_all", find_all, raising=False)
-    return array, asked
+    asked: list[Index] = field(default_factory=list)
+    on_find_all: Callable[[], object] | None = None
+
+    def find(self, index: Index) -> ChunkInfo:
+        self.asked.append(index)
+        return super().find(index)
+
+    def find_all(self, indices: Sequence[Index]) -> Mapping[Index, ChunkInfo | None]:
+        found: dict[Index, ChunkInfo | None] = {}
+        for index in indices:
+            if index[0] % 5:
+                found[index] = super().find(index) if index in self.stored else None
+        if self.on_find_all is not None:
+            self.on_find_all()
+        return found
 
 
-def test_p7_many_chunks_are_looked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def sparse_array() -> tuple[FakeArray, SparseChunks]:
+    """An array of 1,000 chunks of which none is stored."""
+    metadata, chunks = fake_array(np.zeros(1000, "u1"), (1,)).metadata, SparseChunks({})
+    return FakeArray(metadata, chunks), chunks
+
+
+def test_p7_many_chunks_are_looked_for_together() -> None:
     """One by one, a mebibyte of chunks of two bytes took longer than a read may."""
-    array, asked = sparse(monkeypatch)
+    array, sparse = sparse_array()
     chunks, fifths = chunks_of(array), [(i,) for i in range(0, 1000, 5)]
     version = chunks.whole()
     assert version.open_all([(i,) for i in range(500)]) == [None] * 500
-    array.chunks.stored[700,] = array.chunks.stored[701,] = b"x"
+    sparse.stored[700,] = sparse.stored[701,] = b"x"
     assert [i for i, chunk in enumerate(version.open_all([(i,) for i in range(500, 1000)])) if chunk] == [200, 201]
-    assert asked == fifths
+    assert sparse.asked == fifths
     assert version.current()
-    assert asked == fifths * 2
-    array.chunks.stored[31,] = b"y"
+    assert sparse.asked == fifths * 2
+    sparse.stored[31,] = b"y"
     assert not version.current()
     with pytest.raises(Stale):
         version.open_all([(i,) for i in range(100)])
     assert chunks.whole() is not version
 
 
-def test_p9_chunks_that_were_absent_before_an_open_are_looked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    array, _ = sparse(monkeypatch)
-    version, find_all = chunks_of(array).whole(), array.chunks.find_all
+def test_p9_chunks_that_were_absent_before_an_open_are_looked_for_again() -> None:
+    array, sparse = sparse_array()
+    version = chunks_of(array).whole()
     version.open_all([(i,) for i in range(100)])
 
-    def stored_meanwhile(indices: Sequence[Index]) -> Mapping[Index, ChunkInfo | None]:
-        found = find_all(indices)
-        monkeypatch.setattr(array.chunks, "find_all", find_all)
-        array.chunks.stored[251,] = b"z"
+    def store_once() -> None:
+        sparse.on_find_all = None
+        sparse.stored[251,] = b"z"
         assert version.current(), "the chunk was not used"
-        return found
 
-    monkeypatch.setattr(array.chunks, "find_all", stored_meanwhile)
+    sparse.on_find_all = store_once
     chunk = version.open_all([(i,) for i in range(200, 300)])[51]
     assert chunk is not None
     assert bytes(chunk.decoded()) == b"z"
 
 
-def test_p9_two_readers_that_see_a_change_at_once_get_one_version(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p9_two_readers_that_see_a_change_at_once_get_one_version(array: WatchedArray) -> None:
     """Each made the other's file stale, and a program that had just opened one could not read it."""
     chunks = chunks_of(array)
     old, both = chunks.whole(), threading.Barrier(2)
+    assert old.open((0, 0)) is not None
+    replace(array, (0, 0), bytes(12))
 
-    def changed(version: ArrayVersion) -> bool:
+    def wait_for_the_other(index: Index, info: ChunkInfo) -> ChunkInfo:
         both.wait(30)
-        return version is not old
+        return info
 
-    monkeypatch.setattr(ArrayVersion, "current", changed)
+    array.chunks.on_find = wait_for_the_other
     with ThreadPoolExecutor(2) as pool:
         first, second = [found.result() for found in [pool.submit(chunks.whole) for _ in range(2)]]
     assert first is second is not old
 
 
-def test_p9_a_chunk_changed_within_a_tick_is_waited_for(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
-    find, moment = array.chunks.find, time.monotonic() + 0.03
-    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=time.monotonic() > moment))
+def test_p9_a_chunk_changed_within_a_tick_is_waited_for(array: WatchedArray) -> None:
+    moment = time.monotonic() + 0.03
+    array.chunks.on_find = lambda index, info: info._replace(settled=time.monotonic() > moment)
     chunk = chunks_of(array).whole().open((0, 0))
     assert chunk is not None
     assert chunk.version == ("v", 0)
     assert time.monotonic() > moment
     versions = count()
-    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(version=next(versions), settled=False))
-    monkeypatch.setattr(array_versions, "_TICK_TRIES", 2)
+    array.chunks.on_find = lambda index, info: info._replace(version=next(versions), settled=False)
     with pytest.raises(Stale, match="being written"):
-        chunks_of(array).whole().open((0, 0))
+        chunks_of(array, limits=LookLimits(tick_tries=2)).whole().open((0, 0))
 
 
-def test_p9_a_chunk_dated_by_a_clock_of_seconds_is_waited_for_while_it_stays(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    find, looks = array.chunks.find, count(1)
-    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=next(looks) > 8))
-    for name in ("_TICK_SECONDS", "_SECOND_SECONDS"):
-        monkeypatch.setattr(array_versions, name, 0.0)
-    chunk = chunks_of(array).whole().open((0, 0))
+def test_p9_a_chunk_dated_by_a_clock_of_seconds_is_waited_for_while_it_stays(array: WatchedArray) -> None:
+    looks = count(1)
+    array.chunks.on_find = lambda index, info: info._replace(settled=next(looks) > 8)
+    chunk = chunks_of(array, limits=LookLimits(tick_seconds=0.0, slow_seconds=0.0)).whole().open((0, 0))
     assert chunk is not None
     assert chunk.version == ("v", 0)
 
 
-def test_an_immutable_store_needs_no_waiting(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = array.chunks.find
-    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=False))
-    monkeypatch.delattr(array_versions.time, "sleep")
-    assert chunks_of(array, immutable=True).whole().open((0, 0)) is not None
+def test_an_immutable_store_needs_no_waiting(array: WatchedArray) -> None:
+    array.chunks.on_find = lambda index, info: info._replace(settled=False)
+    endless = LookLimits(tick_seconds=math.inf, slow_seconds=math.inf)  # with which any pause is an OverflowError
+    with pytest.raises(OverflowError):
+        chunks_of(array, limits=endless).whole().open((0, 0))
+    assert chunks_of(array, immutable=True, limits=endless).whole().open((0, 0)) is not None
 
 
 def test_the_memory_of_an_array_version_is_eight_bytes_a_chunk() -> None:
@@ -530,28 +541,27 @@ def test_p6_chunks_far_from_each_other_take_less_than_a_page_each() -> None:
         tracemalloc.stop()
 
 
-def texts(*sizes: int) -> FakeArray:
-    """An array of texts in chunks of which only decoding tells the size: their decoded bytes, of which a tenth is stored."""
+@dataclass
+class Texts(FakeChunks):
+    """Chunks of which only decoding tells the size, and of which a tenth is stored; `limits` are those of the decodings."""
 
-    class Texts(FakeChunks):
-        def find(self, index: Index) -> ChunkInfo:
-            return ChunkInfo(0, len(self.stored[index]) // 10, 7)
+    limits: list[int] = field(default_factory=list)
 
-        def read_all(self, index: Index, info: ChunkInfo, limit: int = 0) -> bytes:
-            self.decoded.append(limit)  # type: ignore[arg-type]
-            if len(self.stored[index]) > limit:
-                raise CorruptData("more than the limit")
-            return self.stored[index]
+    def find(self, index: Index) -> ChunkInfo:
+        return ChunkInfo(0, len(self.stored[index]) // 10, 7)
 
-    chunks = Texts({(i,): bytes(size) for i, size in enumerate(sizes)})
-    grid = ChunkGrid((len(sizes),), (1,))
-    return FakeArray(ArrayMetadata(grid, DataType("string", 0, None, "|O", None, "vlen-utf8")), chunks)
+    def read_all(self, index: Index, info: ChunkInfo, limit: int = 0) -> bytes:
+        self.limits.append(limit)
+        if len(self.stored[index]) > limit:
+            raise CorruptData("more than the limit")
+        return self.stored[index]
 
 
 def test_p6_of_a_chunk_of_unknown_size_no_more_is_decoded_than_there_is_room_for() -> None:
-    array = texts(7 * MIB, 7 * MIB, 8 * MIB, 9 * MIB, 100)
-    opened = chunks_of(array, max_chunk=16 * MIB)
-    limits: Any = array.chunks.decoded
+    sizes = (7 * MIB, 7 * MIB, 8 * MIB, 9 * MIB, 100)
+    texts = Texts({(i,): bytes(size) for i, size in enumerate(sizes)})
+    metadata = ArrayMetadata(ChunkGrid((len(sizes),), (1,)), DataType("string", 0, None, "|O", None, "vlen-utf8"))
+    opened, limits = chunks_of(FakeArray(metadata, texts), max_chunk=16 * MIB), texts.limits
     assert opened.open((0,)).size == 7 * MIB
     assert limits.pop(0) < 3 * MIB, "much is decoded before its size is known"
     assert limits.pop(0) == 8 * MIB, "the most that may be: as much again is needed where decoding takes several steps"
