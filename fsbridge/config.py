@@ -59,9 +59,26 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a request to a server is repeated, until it has failed. Times in seconds."""
+
+    timeout: float
+    """The longest wait for an answer, and for more of its body."""
+    retry_timeout: float
+    """After so long it is not sent again."""
+    max_retries: int
+    max_backoff: float
+    """The longest pause before it is sent again."""
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteLimits:
     """How long the server of a remote store is waited for, and how many of its answers are kept. No option sets these."""
 
+    metadata: Patience = Patience(3.5, 5.0, 3, 1.0)
+    """For look-ups and listings: nine seconds and a half at most, within P7's ten."""
+    data: Patience = Patience(10.0, 18.0, 8, 1.0)
+    """For chunks: 29 seconds at most, within P7's thirty."""
     first_seconds: float = 4.0
     """Seconds from the first request to the first answer: more than a request takes, and few enough that the command fails
     within five seconds."""
@@ -81,6 +98,9 @@ class RemoteLimits:
     """Seconds within which listings of a few neighbouring directories count as a walk through all of them."""
     fetched_seconds: float = 10.0
     """Seconds for which prefetched bytes wait for a reader: a slow program may still be reading those before them."""
+    kept_seconds: float = 3.0
+    """Seconds for which an object's bytes are kept for their next reader, who may be slow on a busy machine. Without them
+    they would be sent twice."""
     members: int = 400_000
     """Members of all remembered listings together, about 100 bytes each. The least recently used are dropped first."""
     objects: int = 16384

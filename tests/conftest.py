@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from fake_s3 import BIG, CHUNK, FakeS3, Fault
+from fake_s3 import BIG, CHUNK, FakeS3
 from hypothesis import HealthCheck, settings
 from mounting import Mount, MountFunction
 
 from fsbridge.model import Source
-from fsbridge.store.remote import client
 
 # How long an example takes says how busy the machine is. Fifty examples find what a hundred do, in half of the time.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -69,30 +68,6 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountFunction]:
 def module_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountFunction]:
     """Like `mount`, for mounts that all tests of a module share."""
     yield from _mounts(tmp_path_factory)
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fault], None]:
-    """`impatient(fault)`: stores that are opened from now on give such a fault up ten times as soon as they would.
-
-    Only silence is waited for a second at most: a busy machine takes as long for a request now and then.
-    """
-
-    def shorten(fault: Fault) -> None:
-        for patience in (client._METADATA, client._DATA):
-            for name in ("retry_timeout", "max_backoff"):
-                monkeypatch.setitem(patience, name, patience[name] / 10)
-            monkeypatch.setitem(patience, "max_retries", 3)
-            if fault.stall:
-                monkeypatch.setitem(patience, "timeout", 1.0)
-
-    return shorten
-
-
-@pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bodies wait for their readers however busy the machine is; what must not be asked again needs a long TTL, too."""
-    monkeypatch.setattr("fsbridge.store.remote.answers.KEPT_SECONDS", 60.0)
 
 
 @pytest.fixture

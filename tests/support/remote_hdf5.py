@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fake_s3 import BUCKET, FakeS3
+from remote_stores import SLOW_READERS
 
-from fsbridge.config import Config, Remote
+from fsbridge.config import Config, Remote, RemoteLimits
 from fsbridge.formats.hdf5.blocks import BlockMemory
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
@@ -31,11 +32,12 @@ def remote_store(
     blocks: BlockCache | None = None,
     read_ahead: bool = True,
     kind: type[ObjectStore] = ObjectStore,
+    limits: RemoteLimits = SLOW_READERS,
 ) -> ObjectStore:
     """The folder `remote` of the bucket, as a store of a `kind`."""
     location = parse_url(FOLDER)
-    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    return kind(Client(location, options), Answers(ttl, 60.0), blocks, read_ahead)
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, limits=limits)
+    return kind(Client(location, options), Answers(ttl, 60.0, limits), blocks, read_ahead)
 
 
 _times = itertools.count(1_000_000_000)
@@ -50,12 +52,17 @@ def upload(server: FakeS3, path: Path) -> Key:
 
 @contextmanager
 def opened_remote(
-    server: FakeS3, path: Path, shared: Shared | None = None, kind: type[ObjectStore] = ObjectStore, **options: Any
+    server: FakeS3,
+    path: Path,
+    shared: Shared | None = None,
+    kind: type[ObjectStore] = ObjectStore,
+    limits: RemoteLimits = SLOW_READERS,
+    **options: Any,
 ) -> Iterator[HDF5Source]:
     """The file as a source, closed afterwards."""
     shared = shared or Shared()
     file = RemoteFile(
-        remote_store(server, read_ahead=options.get("read_ahead", True), kind=kind),
+        remote_store(server, read_ahead=options.get("read_ahead", True), kind=kind, limits=limits),
         upload(server, path),
         options.get("allow_external", ()),
         shared.of(BlockMemory),

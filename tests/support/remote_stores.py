@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from fake_s3 import BUCKET, FakeS3
+from fake_s3 import BUCKET, FakeS3, Fault
 
-from fsbridge.config import Remote
+from fsbridge.config import REMOTE_LIMITS, Patience, Remote, RemoteLimits
 from fsbridge.store import Key
 from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.client import Client
@@ -14,6 +15,22 @@ from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
 A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
+
+SLOW_READERS = RemoteLimits(kept_seconds=60.0)
+"""Bodies wait for their readers however busy the machine is; what must not be asked again needs a long TTL, too."""
+
+
+def impatient(fault: Fault) -> RemoteLimits:
+    """Return limits of stores that give such a fault up ten times as soon as they would.
+
+    Only silence is waited for a second at most: a busy machine takes as long for a request now and then.
+    """
+
+    def shorten(patience: Patience) -> Patience:
+        timeout = 1.0 if fault.stall else patience.timeout
+        return Patience(timeout, patience.retry_timeout / 10, 3, patience.max_backoff / 10)
+
+    return replace(REMOTE_LIMITS, metadata=shorten(REMOTE_LIMITS.metadata), data=shorten(REMOTE_LIMITS.data))
 
 
 def opened(server: FakeS3, ttl: float = 1.0, **remote: Any) -> ObjectStore:

@@ -27,11 +27,6 @@ from fsbridge.store import Key, Stat, compact
 from fsbridge.store.remote.client import Object, Response, bare, is_weak, unquoted
 from fsbridge.threads import starting
 
-KEPT_SECONDS = 3.0
-"""Seconds for which an object's bytes are kept for their next reader.
-
-Their reader may be slow on a busy machine, and without them they would be sent twice.
-"""
 DOUBTED_SECONDS = 0.2
 """Seconds for which an answer with an unsettled version is believed. They are few, because a reader may wait for its end."""
 
@@ -183,6 +178,7 @@ class Answers:
         self._lock = threading.Lock()  # for the bodies
         self._bodies: OrderedDict[Key, _Body] = OrderedDict()
         self._most_bodies = limits.bodies
+        self._kept_seconds = limits.kept_seconds
         self._sweeping = False
 
     @classmethod
@@ -285,11 +281,11 @@ class Answers:
             return self._bodies.pop(key).data  # type: ignore[return-value]  # see above
 
     def _sweep_later(self) -> None:
-        starting.later(KEPT_SECONDS, self._sweep, "fsbridge-sweep")
+        starting.later(self._kept_seconds, self._sweep, "fsbridge-sweep")
 
     def _sweep(self) -> None:
         """Drop bodies that were not read in time, and so their connections."""
-        oldest = time.monotonic() - KEPT_SECONDS
+        oldest = time.monotonic() - self._kept_seconds
         with self._lock:
             for key in [key for key, body in self._bodies.items() if body.known.asked <= oldest]:
                 del self._bodies[key]

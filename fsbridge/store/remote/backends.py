@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from fsbridge import __version__
-from fsbridge.config import Remote
+from fsbridge.config import Patience, Remote
 from fsbridge.errors import FsbridgeError, SetupError, Unreachable
 from fsbridge.installing import install
 from fsbridge.store.remote.library import library
@@ -30,16 +30,14 @@ if TYPE_CHECKING:
     from obstore.store import S3Credential
 
 
-def backend(
-    location: Location, remote: Remote, patience: dict[str, float], connections: int, is_bucket: bool = False
-) -> Backend:
-    """Return an obstore store with these timeouts and at most so many unused connections. Asks nothing of the server.
+def backend(location: Location, remote: Remote, patience: Patience, connections: int, is_bucket: bool = False) -> Backend:
+    """Return an obstore store with this patience and at most so many unused connections. Asks nothing of the server.
 
     `is_bucket`: True if the endpoint is the URL of an S3 bucket, not of a server.
     """
     plain = remote.allow_http or location.root.startswith("http://") or remote.endpoint.startswith("http://")
     client: Any = {
-        "timeout": timedelta(seconds=patience["timeout"]),
+        "timeout": timedelta(seconds=patience.timeout),
         "connect_timeout": timedelta(seconds=2),
         "pool_idle_timeout": timedelta(seconds=remote.limits.idle_seconds),
         "pool_max_idle_per_host": str(connections),
@@ -48,11 +46,11 @@ def backend(
         **({"root_certificate": bundle} if (bundle := certificates(location)) else {}),
     }
     retry: Any = {
-        "max_retries": int(patience["max_retries"]),
-        "retry_timeout": timedelta(seconds=patience["retry_timeout"]),
+        "max_retries": patience.max_retries,
+        "retry_timeout": timedelta(seconds=patience.retry_timeout),
         "backoff": {
             "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=patience["max_backoff"]),
+            "max_backoff": timedelta(seconds=patience.max_backoff),
             "base": 2,
         },
     }
@@ -88,8 +86,8 @@ def backend(
 SIGNED_FOR = timedelta(minutes=1)
 """Validity of a signed URL, which is used at once."""
 
-_PATIENCE = {"timeout": 3.5, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
-"""Seconds for getting the credentials that sign a URL."""
+_PATIENCE = Patience(3.5, 5.0, 3, 1.0)
+"""For getting the credentials that sign a URL."""
 
 
 def bucket_url(location: Location, remote: Remote, store: Backend) -> str:

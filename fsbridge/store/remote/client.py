@@ -80,11 +80,6 @@ EMPTY_SECONDS = 5.0
 REQUESTS_IN_FLIGHT = 64
 """Most requests at a time. At a latency of 30 ms they bring 2,000 small answers a second, such as an HDF5 file's headers."""
 
-_METADATA = {"timeout": 3.5, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
-"""Seconds for look-ups and listings: nine and a half at most, within P7's ten."""
-_DATA = {"timeout": 10.0, "retry_timeout": 18.0, "max_retries": 8, "max_backoff": 1.0}
-"""Seconds for chunks: 29 at most, within P7's thirty."""
-
 _COMPRESSIONS = frozenset(("gzip", "x-gzip", "deflate", "compress", "br", "zstd"))
 """What `Content-Encoding` says of compressed bytes (RFC 9110, 8.4.1)."""
 
@@ -139,8 +134,8 @@ class Client:
         remote = replace(remote, endpoint=self.endpoint)
         self.ordered = location.kind in ("s3", "gs")
         """True if a LIST gives keys in order, and can start after a given key without reading those before it."""
-        self._metadata = backend(location, remote, _METADATA, REQUESTS_IN_FLIGHT)
-        self._data = backend(location, remote, _DATA, REQUESTS_IN_FLIGHT)
+        self._metadata = backend(location, remote, remote.limits.metadata, REQUESTS_IN_FLIGHT)
+        self._data = backend(location, remote, remote.limits.data, REQUESTS_IN_FLIGHT)
         self._odd = OddKeys(location, remote, lambda: bucket_url(location, remote, self._metadata))
         self._slots = threading.BoundedSemaphore(REQUESTS_IN_FLIGHT)
         self._first = FirstAnswer(location.text, remote.limits.first_seconds)

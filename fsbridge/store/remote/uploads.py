@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from fsbridge.config import MIB, Remote
+from fsbridge.config import MIB, Patience, Remote
 from fsbridge.errors import FsbridgeError
 from fsbridge.store.remote.backends import backend
 from fsbridge.store.remote.faults import NoBucket, Refused, translate
@@ -21,8 +21,8 @@ from fsbridge.store.remote.urls import Location, endpoint_of
 Piece: TypeAlias = bytes | memoryview
 """Some bytes of an object."""
 
-_PATIENCE = {"timeout": 120.0, "retry_timeout": 180.0, "max_retries": 8, "max_backoff": 5.0}
-"""Timeouts in seconds: a slow line must be able to send one part within a request."""
+_PATIENCE = Patience(120.0, 180.0, 8, 5.0)
+"""For uploads: a slow line must be able to send one part within a request."""
 
 CONNECTIONS = 32
 """Unused connections that are kept."""

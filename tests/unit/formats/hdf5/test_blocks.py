@@ -29,9 +29,6 @@ from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.threads.deadlines import Deadline
 
-pytestmark = pytest.mark.usefixtures("kept")
-
-
 # ---- requests
 
 

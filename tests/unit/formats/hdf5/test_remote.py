@@ -25,6 +25,7 @@ from observing import held_by
 from paths import DATA
 from remote_hdf5 import opened_remote, remote_store, upload
 from remote_hdf5_files import assert_same_as_local, names, write_large, write_rich
+from remote_stores import impatient
 from waiting import Clock
 
 from fsbridge.children.client import ChildProcess
@@ -37,8 +38,6 @@ from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
 from fsbridge.formats.shared import Shared
 from fsbridge.store import Key
 from fsbridge.threads.deadlines import Deadline
-
-pytestmark = pytest.mark.usefixtures("kept")
 
 
 @pytest.fixture
@@ -209,12 +208,9 @@ def test_p9_a_question_about_one_version_is_not_answered_from_a_newer_one(server
 
 
 @pytest.mark.parametrize("first", [2, 5, 20, 100])
-def test_p3_p8_a_server_that_fails_during_a_walk_hides_nothing(
-    server: FakeS3, large: Path, impatient: Callable[[Fault], None], first: int
-) -> None:
+def test_p3_p8_a_server_that_fails_during_a_walk_hides_nothing(server: FakeS3, large: Path, first: int) -> None:
     """Nothing is left out of a listing because a prefetch for it failed."""
-    impatient(Fault(status=503))
-    with opened_remote(server, large) as source:
+    with opened_remote(server, large, limits=impatient(Fault(status=503))) as source:
         asked = itertools.count()
         server.fault = lambda request: Fault(status=503) if request.range and next(asked) >= first else None
         with pytest.raises(Unreachable):
@@ -272,7 +268,6 @@ def test_p3_p7_p8_a_fault_that_stays_is_its_own_error_and_passes(
     server: FakeS3,
     large: Path,
     tmp_path: Path,
-    impatient: Callable[[Fault], None],
     clock: Clock,
     fault: Fault,
     error: type[Exception],
@@ -281,12 +276,12 @@ def test_p3_p7_p8_a_fault_that_stays_is_its_own_error_and_passes(
 
     Each use of a file of its own meets it, all at a time: each waits for several seconds.
     """
-    impatient(fault)
+    limits = impatient(fault)
     with contextlib.ExitStack() as opening:
         sources = {}
         for use in USES:
             os.link(large, tmp_path / f"{use}.h5")
-            sources[use] = opening.enter_context(opened_remote(server, tmp_path / f"{use}.h5"))
+            sources[use] = opening.enter_context(opened_remote(server, tmp_path / f"{use}.h5", limits=limits))
         server.fault = lambda request: fault if request.range else None
         begun = time.monotonic()
         with ThreadPoolExecutor(len(USES)) as pool:
@@ -485,17 +480,16 @@ def test_p3_a_fault_of_another_file_is_no_hole(
     server: FakeS3,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    impatient: Callable[[Fault], None],
     name: str,
     fault: Fault,
     error: type[Exception],
 ) -> None:
-    impatient(fault)
     monkeypatch.chdir(tmp_path)
     master = write_detector(tmp_path)
     for path in tmp_path.iterdir():
         upload(server, path)
-    with opened_remote(server, master, allow_external=("s3://bucket/remote",)) as source, h5py.File(master) as file:
+    remote = opened_remote(server, master, limits=impatient(fault), allow_external=("s3://bucket/remote",))
+    with remote as source, h5py.File(master) as file:
         server.fault = lambda request: None if request.key.endswith("master.h5") else fault
         with pytest.raises(error):
             values(array(source, name))

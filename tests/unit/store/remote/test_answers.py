@@ -158,9 +158,8 @@ def test_p6_the_memory_has_a_bound() -> None:
     assert answers._objects.used == answers._seen.used == answers._trees.used == len(answers._bodies) == 5
 
 
-def test_p11_unread_bodies_are_let_go(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.answers.KEPT_SECONDS", 0.1)
-    store = opened(server, ttl=0.1)
+def test_p11_unread_bodies_are_let_go(server: FakeS3) -> None:
+    store = opened(server, ttl=0.1, limits=RemoteLimits(kept_seconds=0.1))
     store.stat(LARGE, WHOLE)
     store.stat(A, WHOLE)
     until(lambda: not store.answers._bodies)

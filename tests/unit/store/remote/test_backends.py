@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fake_s3 import BUCKET, FakeS3
 
-from fsbridge.config import Remote, RemoteLimits
+from fsbridge.config import Patience, Remote, RemoteLimits
 from fsbridge.errors import SetupError
 from fsbridge.store.remote.backends import backend, bucket_url
 from fsbridge.store.remote.client import Client
@@ -84,7 +84,7 @@ def test_credentials_of_the_default_profile_are_used_without_an_option(
 
 
 def test_the_bucket_is_where_obstore_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    patience = {"timeout": 1.0, "retry_timeout": 1.0, "max_retries": 1, "max_backoff": 1.0}
+    patience = Patience(1.0, 1.0, 1, 1.0)
 
     def find_url(url: str, remote: Remote) -> str:
         location = parse_url(url)

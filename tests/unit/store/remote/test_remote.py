@@ -26,12 +26,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request, recovered
-from remote_stores import LARGE, A, B, opened, web
+from remote_stores import LARGE, A, B, impatient, opened, web
 from waiting import Clock
 
 from fsbridge import asking
@@ -50,7 +51,7 @@ from fsbridge.formats.detect import detect
 from fsbridge.formats.open import Opening, open_source
 from fsbridge.formats.records import ZARR2
 from fsbridge.store import ROOT, WHOLE, Key
-from fsbridge.store.remote import client, faults
+from fsbridge.store.remote import faults
 from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
@@ -120,11 +121,11 @@ def test_a_fault_that_passes_is_not_seen(server: FakeS3, method: str, fault: Fau
     ],
 )
 def test_p3_p7_a_fault_that_stays_is_an_error_and_never_absence(
-    server: FakeS3, impatient: Callable[[Fault], None], fault: Fault, error: type[Exception]
+    server: FakeS3, fault: Fault, error: type[Exception]
 ) -> None:
     """Every method of a store of its own meets it, all at a time: each waits for several seconds."""
-    impatient(fault)
-    calls = {method: calls_of(opened(server))[method] for method in METHODS}
+    limits = impatient(fault)
+    calls = {method: calls_of(opened(server, limits=limits))[method] for method in METHODS}
     server.fault = lambda request: fault
     begun = time.monotonic()
     with ThreadPoolExecutor(len(calls)) as pool:
@@ -203,10 +204,9 @@ def test_a_look_up_of_a_server_that_ignores_ranges_downloads_nothing(server: Fak
     assert store.read_range(B, -10, 10)[0] == CHUNK[-10:], "a small object came as a whole"
 
 
-def test_p7_a_body_that_stalls_is_resumed(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    for patience in (client._METADATA, client._DATA):
-        monkeypatch.setitem(patience, "timeout", 1.0)
-    store = opened(server)
+def test_p7_a_body_that_stalls_is_resumed(server: FakeS3) -> None:
+    metadata, data = (replace(patience, timeout=1.0) for patience in (REMOTE_LIMITS.metadata, REMOTE_LIMITS.data))
+    store = opened(server, limits=RemoteLimits(metadata=metadata, data=data))
     server.fault = lambda request: Fault(truncate=5000, stall=30.0) if request.number == 0 else None
     assert store.read(LARGE, 1 << 24)[0] == BIG
 

@@ -21,7 +21,7 @@ from itertools import chain
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request
-from remote_stores import LARGE, A, B, opened, web
+from remote_stores import LARGE, SLOW_READERS, A, B, opened, web
 from waiting import Clock, until
 
 from fsbridge import asking
@@ -95,9 +95,8 @@ def test_a_range_outside_the_object_is_an_error(server: FakeS3, span: tuple[int,
         store.read_range(LARGE, *span)
 
 
-@pytest.mark.usefixtures("kept")
 def test_one_get_is_stat_open_and_first_read(server: FakeS3) -> None:
-    store = opened(server, ttl=60.0)
+    store = opened(server, ttl=60.0, limits=SLOW_READERS)
     for key, wanted in ((A, CHUNK), (LARGE, BIG)):
         with server.counted() as requests:
             stat = store.stat(key, WHOLE)
@@ -109,9 +108,8 @@ def test_one_get_is_stat_open_and_first_read(server: FakeS3) -> None:
     assert not requests
 
 
-@pytest.mark.usefixtures("kept")
 def test_p7_the_event_loop_gets_what_is_known_and_takes_no_body_from_its_reader(server: FakeS3) -> None:
-    store = opened(server, ttl=60.0)
+    store = opened(server, ttl=60.0, limits=SLOW_READERS)
     for key, wanted in ((A, CHUNK), (LARGE, BIG)):
         stat = store.stat(key, WHOLE)
         with server.counted() as requests:
@@ -123,9 +121,8 @@ def test_p7_the_event_loop_gets_what_is_known_and_takes_no_body_from_its_reader(
         assert not requests
 
 
-@pytest.mark.usefixtures("kept")
 def test_what_is_read_next_comes_with_the_look_up(server: FakeS3) -> None:
-    store = opened(server, ttl=60.0)
+    store = opened(server, ttl=60.0, limits=SLOW_READERS)
     with server.counted() as requests:
         stat = store.stat(LARGE, (-64, 64))
         assert stat.size == len(BIG)
