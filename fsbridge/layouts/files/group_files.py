@@ -34,23 +34,25 @@ GROUP_FILES: Sequence[GroupFile] = (
 """All kinds of files, in the order of a listing."""
 
 
-def beside() -> Mapping[str, GroupFile]:
+def beside(kinds: Sequence[GroupFile]) -> Mapping[str, GroupFile]:
     """Return the kinds of files that lie beside a group, by suffix."""
-    return {suffix: one for one in GROUP_FILES if not one.inside for suffix in (one.suffix, *one.aliases)}
+    return {suffix: one for one in kinds if not one.inside for suffix in (one.suffix, *one.aliases)}
 
 
-def endings() -> tuple[str, ...]:
+def endings(kinds: Sequence[GroupFile] = GROUP_FILES) -> tuple[str, ...]:
     """Return all that can follow the name of an array or of a group, and a dot."""
-    return tuple(sorted({*ENDINGS, *beside()}, key=len))
+    return tuple(sorted({*ENDINGS, *beside(kinds)}, key=len))
 
 
-def file_names(name: str, store: str, group: Group, wanted: Sequence[str]) -> dict[str, list[str]]:
+def file_names(
+    kinds: Sequence[GroupFile], name: str, store: str, group: Group, wanted: Sequence[str]
+) -> dict[str, list[str]]:
     """Return a group's files, as far as its attributes and the names of its members tell: see `directories.Layout`.
 
     `store`: what the files of the root, which has no `name`, are called.
     """
     listed, others, aliases = list[str](), list[str](), list[str]()
-    for one in GROUP_FILES:
+    for one in kinds:
         if one.applies(group):
             folder = f"{name}/" if name and one.inside else ""
             (listed if one.is_listed(wanted) else others).append(folder + one.called(name or store, not name))

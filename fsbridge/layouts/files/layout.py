@@ -18,6 +18,8 @@ from fsbridge.layouts.files import group_files
 from fsbridge.layouts.files.arrays.array_files import ArrayFiles, file_of, named_file
 from fsbridge.layouts.files.arrays.listing import file_names, linked_suffixes, listed_files
 from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, ParsedName, full_store_name, readings, store_name
+from fsbridge.layouts.files.arrays.open_array import SHARED_LIMITS, SharedLimits
+from fsbridge.layouts.files.group_files import GROUP_FILES
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.levels import PREVIEW, array_preview
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, SourceTree
@@ -41,11 +43,15 @@ class Files:
     documents = _TAKEN
     of_groups = of_arrays = ()
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self, config: Config, kinds: Sequence[GroupFile] = GROUP_FILES, limits: SharedLimits = SHARED_LIMITS
+    ) -> None:
+        """`kinds`: all kinds of files of groups."""
         self.wanted = tuple(config.files)
-        self.tree = SourceTree(config, group_files.GROUP_FILES)
-        self.beside, self.endings = group_files.beside(), group_files.endings()
-        self.listed = [one for one in group_files.GROUP_FILES if one.is_listed(self.wanted)]
+        self.tree = SourceTree(config, kinds, limits)
+        self.kinds = kinds
+        self.beside, self.endings = group_files.beside(kinds), group_files.endings(kinds)
+        self.listed = [one for one in kinds if one.is_listed(self.wanted)]
         self.root_name, self.full_root_name = store_name(config.place), full_store_name(config.place)
 
     def selective(self, format: Format) -> bool:
@@ -57,7 +63,7 @@ class Files:
 
     def group_file_names(self, name: str, group: Group) -> dict[str, list[str]]:
         """Return a group's files, as far as its attributes and the names of its members tell: see `Layout`."""
-        return group_files.file_names(name, self.store(group), group, self.wanted)
+        return group_files.file_names(self.kinds, name, self.store(group), group, self.wanted)
 
     def store(self, root: Group) -> str:
         """Return what a listing calls the files of the root group: a member that is called like the store has its own."""
@@ -213,7 +219,7 @@ class FilesGroup(OpenGroup):
     def _own_kind(self, name: str) -> GroupFile | None:
         names = self.path.member.names
         called = names[-1:] or (self._files.root_name, self._files.full_root_name)
-        kind = next((one for one in group_files.GROUP_FILES if one.is_called(name, called, not names)), None)
+        kind = next((one for one in self._files.kinds if one.is_called(name, called, not names)), None)
         return None if kind is None or self.group.is_plain() else kind
 
     def is_own(self, name: str) -> bool:

@@ -11,6 +11,7 @@ import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -23,7 +24,7 @@ from fsbridge.errors import FsbridgeError, Stale, TooLarge
 from fsbridge.layouts.files.arrays.extents import Label, Labels, View
 from fsbridge.layouts.files.arrays.made import MadeFiles
 from fsbridge.layouts.files.arrays.selection import Selection, whole
-from fsbridge.layouts.files.elements.pieces import FoundChunks, Known
+from fsbridge.layouts.files.elements.pieces import SLAB_LIMITS, FoundChunks, Known, SlabLimits
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
@@ -42,9 +43,6 @@ P = TypeVar("P")
 
 _WHOLE_BYTES = 256 * MIB
 """Most bytes of elements in memory at once. A limit is needed because a document can declare elements of a GB each (P6)."""
-
-_KEPT_ARRAYS = 256
-"""Arrays kept although the kernel no longer refers to them, so that a second look-up gives the same object."""
 
 _LISTED_ARRAYS = 4096
 """Arrays of which nothing was read yet whose numbers are kept, so that the next listing shows the same files."""
@@ -79,23 +77,36 @@ class _Listed(NamedTuple):
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class SharedLimits:
+    """Limits of what all files of one mount share."""
+
+    kept_arrays: int = 256
+    """Arrays kept although the kernel no longer refers to them, so that a second look-up gives the same object."""
+    slabs: SlabLimits = SLAB_LIMITS
+
+
+SHARED_LIMITS = SharedLimits()
+
+
 class Shared:
     """What all files of one mount share."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, limits: SharedLimits = SHARED_LIMITS) -> None:
         self.config = config
+        self.limits = limits
         self.helpers = Workers("helper", (os.cpu_count() or 1) - 1)
         self.spill = Spill(config.spill_dir, config.spill_size)
         self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
         self.made = MadeFiles(config.cache_size)
-        self.sizes: LRU[Hashable, Sizes] = LRU(_KEPT_ARRAYS)
+        self.sizes: LRU[Hashable, Sizes] = LRU(limits.kept_arrays)
         """What files of arrays that are alike cost (`listing.py`)."""
         self.numbers = itertools.count(1)
         """A number for each version of an array, and of its chunks, that is met."""
         self._parts: dict[object, Any] = {}
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
-        self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
+        self._recent: deque[OpenArray] = deque(maxlen=limits.kept_arrays)
         self._listed: LRU[tuple[str, ...], _Listed] = LRU(_LISTED_ARRAYS)
 
     def part(self, kind: Callable[[Config], P]) -> P:
@@ -307,7 +318,7 @@ class OpenArray:
                 self._found = version, OrderedDict()
             known = self._found[1]
         chunks = FoundChunks(version, known)
-        supply = ChunkSupply(chunks, selection, full, self.shared.helpers, self.shared.spill)
+        supply = ChunkSupply(chunks, selection, full, self.shared.helpers, self.shared.spill, self.shared.limits.slabs)
         room, read_ahead = self.chunks.cache.budget, self.shared.config.read_ahead
         return ElementReader(supply.metadata, selection, order, supply, room, read_ahead), supply
 

@@ -83,12 +83,17 @@ Ranges = Callable[[int, int], bytes]
 
 
 def copy_part(
-    out: NDArray[Any], source: Sequence[slice | int], shape: Sequence[int], order: Sequence[int], read: Ranges
+    out: NDArray[Any],
+    source: Sequence[slice | int],
+    shape: Sequence[int],
+    order: Sequence[int],
+    read: Ranges,
+    most: int = RANGE_BYTES,
 ) -> None:
     """Copy `chunk[source]` to `out`, dimensions in the array's order.
 
     `shape`: of the chunk; `order`: its dimensions, slowest first, as they lie in memory. `read` gets ranges from the first
-    to the last wanted element. The region is split along its slowest dimensions until each range fits into `RANGE_BYTES`.
+    to the last wanted element. The region is split along its slowest dimensions until no range has more than `most` bytes.
     """
     strides = [0] * len(shape)
     stride = out.itemsize
@@ -101,7 +106,7 @@ def copy_part(
     ]
     kept = [i for i, chosen in enumerate(source) if isinstance(chosen, slice)]
     _copy(out, [picks[i] for i in kept], [strides[i] for i in kept], [order.index(i) for i in kept],
-          sum(picks[i][0] * strides[i] for i in range(len(picks)) if i not in kept), read)  # fmt: skip
+          sum(picks[i][0] * strides[i] for i in range(len(picks)) if i not in kept), read, most)  # fmt: skip
 
 
 def _copy(
@@ -111,6 +116,7 @@ def _copy(
     ranks: list[int],
     base: int,
     read: Ranges,
+    most: int,
 ) -> None:
     """Copy a part. `picks`: start, step and count for each dimension of `out`; `ranks`: its place in memory (0: slowest)."""
     if 0 in out.shape:
@@ -120,18 +126,18 @@ def _copy(
     low = base + sum(end[0] for end in ends)
     high = base + sum(end[1] for end in ends) + out.itemsize
     longest = [i for i in range(len(picks)) if picks[i][2] > 1]
-    if high - low <= RANGE_BYTES or not longest:
+    if high - low <= most or not longest:
         first = base + sum(start * stride for (start, _, _), stride in zip(picks, strides, strict=True))
         steps = [step * stride for (_, step, _), stride in zip(picks, strides, strict=True)]
         out[...] = np.ndarray(out.shape, out.dtype, read(low, high), first - low, steps)
         return
     split = min(longest, key=lambda i: ranks[i])
     start, step, count = picks[split]
-    half = max(1, min(count // 2, RANGE_BYTES // max(1, abs(step) * strides[split])))
+    half = max(1, min(count // 2, most // max(1, abs(step) * strides[split])))
     for begin in range(0, count, half):
         some = min(half, count - begin)
         part = [*picks[:split], (start + begin * step, step, some), *picks[split + 1 :]]
-        _copy(out[(slice(None),) * split + (slice(begin, begin + some),)], part, strides, ranks, base, read)
+        _copy(out[(slice(None),) * split + (slice(begin, begin + some),)], part, strides, ranks, base, read, most)
 
 
 def _count(chosen: slice, extent: int) -> int:

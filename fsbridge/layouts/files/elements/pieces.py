@@ -74,8 +74,19 @@ def stored_chunks(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> I
         return
 
 
-LONG_SLAB_BYTES, SLAB_BYTES = 2 * MIB, MIB // 2
-"""Least bytes of a slab, for a reader of many slabs (each must be worth its calls) and for a reader of few."""
+@dataclass(frozen=True, slots=True)
+class SlabLimits:
+    """Limits for cutting large chunks into slabs."""
+
+    slab_bytes: int = MIB // 2
+    """Least bytes of a slab for a reader of few slabs."""
+    long_slab_bytes: int = 2 * MIB
+    """Least bytes of a slab for a reader of many slabs: each must be worth its calls."""
+    file_bytes: int = 16 * MIB
+    """Least bytes of a file for which large chunks are decoded in slabs, because it does not need a whole chunk at once."""
+
+
+SLAB_LIMITS = SlabLimits()
 
 LEAST_SLABS = 4
 """Least slabs of a chunk. A chunk with fewer is decoded whole."""
@@ -85,9 +96,6 @@ _MOST_SLABS = 1024
 
 _FEW = 4
 """A reader of at most this part (a quarter) of a chunk's slowest extent counts as a reader of few slabs."""
-
-_LONG_BYTES = 16 * MIB
-"""Least bytes of a file for which large chunks are decoded in slabs, because it does not need a whole chunk at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,7 @@ class Slabs:
         return (*index[: self.dimension], coordinate, *index[self.dimension + 1 :])
 
 
-def cutting(metadata: ArrayMetadata, selection: Selection, order: Sequence[int]) -> Slabs:
+def cutting(metadata: ArrayMetadata, selection: Selection, order: Sequence[int], limits: SlabLimits = SLAB_LIMITS) -> Slabs:
     """Choose how to cut chunks for a file of the region `selection`. `order`: memory order of chunks, slowest first."""
     grid, itemsize = metadata.grid, metadata.dtype.itemsize
     dimension = next((i for i in order if grid.edges[i] != 1), None)
@@ -157,10 +165,10 @@ def cutting(metadata: ArrayMetadata, selection: Selection, order: Sequence[int])
     extent = cast(int, grid.edges[dimension])
     pick = selection.picks[dimension]
     few = pick.length * abs(pick.step) * _FEW <= extent
-    if not few and selection.size * itemsize < _LONG_BYTES:
+    if not few and selection.size * itemsize < limits.file_bytes:
         return Slabs()
     size = grid.elements((0,) * len(grid.shape)) * itemsize
-    most = min(size // (SLAB_BYTES if few else LONG_SLAB_BYTES), _MOST_SLABS)
+    most = min(size // (limits.slab_bytes if few else limits.long_slab_bytes), _MOST_SLABS)
     return Slabs(dimension, next((n for n in range(most, LEAST_SLABS - 1, -1) if extent % n == 0), 1))
 
 

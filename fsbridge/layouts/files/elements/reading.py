@@ -26,7 +26,7 @@ from fsbridge.metadata import ArrayMetadata, Index
 _GROUP_PART = 4
 """Chunks of one read are decoded in groups of at most this part (a quarter) of the cache."""
 
-_GROUP_CHUNKS = 1024
+GROUP_CHUNKS = 1024
 """Most chunks of such a group, because copying a small chunk takes more memory than its bytes."""
 
 _FETCHED_CHUNKS, _FETCHED_BYTES = 64, 64 * MIB
@@ -59,8 +59,12 @@ class ElementReader:
         supply: ChunkSupply,
         room: int,
         read_ahead: bool = True,
+        group_chunks: int = GROUP_CHUNKS,
     ) -> None:
-        """`room`: size of the cache in bytes; `read_ahead`: False if `fetch` does nothing."""
+        """`room`: size of the cache in bytes; `read_ahead`: False if `fetch` does nothing.
+
+        `group_chunks`: most chunks that are looked at together.
+        """
         self._metadata = metadata
         self._selection = selection
         self._supply = supply
@@ -72,15 +76,15 @@ class ElementReader:
         """Chunks that one position of the slowest dimension touches."""
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
         self._cached = max(1, room // largest)  # number of chunks in the cache
-        self._group = min(max(1, self._cached // _GROUP_PART), _GROUP_CHUNKS)
+        self._group = min(max(1, self._cached // _GROUP_PART), group_chunks)
         fetches = read_ahead and supply.remote
         self._most_fetched = max(1, min(_FETCHED_BYTES // largest, _FETCHED_CHUNKS)) if fetches else 0
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         self._slowest_first = (*dropped, *self._dimensions)
         self._steps = tuple(
-            _GROUP_CHUNKS * max(1, metadata.grid.shape[i] // max(1, metadata.grid.counts[i]) // abs(selection.picks[i].step))
+            group_chunks * max(1, metadata.grid.shape[i] // max(1, metadata.grid.counts[i]) // abs(selection.picks[i].step))
             for i in self._dimensions
-        )  # along each dimension, about how many positions `_GROUP_CHUNKS` chunks have
+        )  # along each dimension, about how many positions `group_chunks` chunks have
         self._least_step = min(self._steps, default=0)
         self._back = tuple(self._slowest_first.index(i) for i in range(len(selection.picks)))
         axes = {dimension: i for i, dimension in enumerate(sorted(self._dimensions))}

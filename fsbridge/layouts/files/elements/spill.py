@@ -11,7 +11,7 @@ import mmap
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from fsbridge.config import MIB
 from fsbridge.errors import TooLarge
@@ -24,9 +24,11 @@ LEAVING_SECONDS = 2.0
 class Spill:
     """The disk space that one mount may use in `directory`: at most `limit` bytes. Thread-safe."""
 
-    def __init__(self, directory: str, limit: int) -> None:
+    def __init__(self, directory: str, limit: int, allocate: Callable[[int, int, int], None] = os.posix_fallocate) -> None:
+        """`allocate`: gives a file disk space, from an offset on; OSError if there is none."""
         self.directory = directory
         self.limit = limit
+        self.allocate = allocate
         self._changed = threading.Condition()
         self._taken = 0
         self._leaving = 0  # number of files that are about to free their space
@@ -93,7 +95,7 @@ class SpillFile:
         if not self._spill.take(amount):
             return False
         try:
-            os.posix_fallocate(self._file, self._count * self._slot, amount)
+            self._spill.allocate(self._file, self._count * self._slot, amount)
             count = self._count + slots
             free = [*self._free, *range(self._count, count)]
         except OSError:

@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 from fsbridge.decoded import DecodedChunk
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
 from fsbridge.layouts.files.arrays.selection import Selection
-from fsbridge.layouts.files.elements.chunk_bytes import Arrangement, copy_part, kept_order, native_order
+from fsbridge.layouts.files.elements.chunk_bytes import RANGE_BYTES, Arrangement, copy_part, kept_order, native_order
 from fsbridge.layouts.files.elements.pieces import (
     REMEMBERED_CHUNKS,
+    SLAB_LIMITS,
     FoundChunks,
     Piece,
+    SlabLimits,
     Slabs,
     cut,
     cutting,
@@ -47,14 +49,26 @@ class ChunkSupply:
     """Chunks for one open file. Thread-safe."""
 
     def __init__(
-        self, chunks: FoundChunks, selection: Selection, order: Sequence[int], helpers: Workers, spill: Spill
+        self,
+        chunks: FoundChunks,
+        selection: Selection,
+        order: Sequence[int],
+        helpers: Workers,
+        spill: Spill,
+        slab_limits: SlabLimits = SLAB_LIMITS,
+        range_bytes: int = RANGE_BYTES,
     ) -> None:
-        """`order`: all dimensions of the array, slowest first, as in the file. TooLarge if there is no room for a band."""
+        """`order`: all dimensions of the array, slowest first, as in the file. TooLarge if there is no room for a band.
+
+        `range_bytes`: most bytes that are read at once of a chunk too large to be decoded whole.
+        """
         self._chunks = chunks
         self._version = version = chunks.version
         self._cache = version.chunks.cache
         self._helpers = helpers
         self._spill = spill
+        self._slab_limits = slab_limits
+        self._range_bytes = range_bytes
         self._lock = threading.Lock()
         self._fetched: set[Index] = set()
         self._damaged: dict[Index, FsbridgeError] = {}
@@ -80,7 +94,7 @@ class ChunkSupply:
         whole = self.remote or not chunks.in_parts
         if whole or self._largest() > min(of.max_chunk, self._cache.budget // 2):
             return Slabs()
-        return cutting(self._metadata, selection, native_order(self._metadata))
+        return cutting(self._metadata, selection, native_order(self._metadata), self._slab_limits)
 
     @property
     def metadata(self) -> ArrayMetadata:
@@ -181,7 +195,7 @@ class ChunkSupply:
             return content
 
         shape = self._metadata.grid.chunk_shape(chunk.index)
-        copy_part(out, source, shape, native_order(self._metadata), read)
+        copy_part(out, source, shape, native_order(self._metadata), read, self._range_bytes)
         return True
 
     def prepare(self, pieces: Sequence[Piece]) -> None:

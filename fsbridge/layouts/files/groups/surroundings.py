@@ -16,7 +16,7 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, 
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
 from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, full_store_name, store_name
 from fsbridge.layouts.files.arrays.nodes import DescriptionFile
-from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
+from fsbridge.layouts.files.arrays.open_array import SHARED_LIMITS, OpenArray, Shared, SharedLimits
 from fsbridge.layouts.files.groups.images import level_names
 from fsbridge.layouts.members import child_or_none, has_child
 from fsbridge.layouts.surroundings import Look
@@ -35,8 +35,8 @@ class SourceTree(Shared):
     `root`: the root's directory, once it has been made; `kinds`: all kinds of files of groups.
     """
 
-    def __init__(self, config: Config, kinds: Sequence[Any] = ()) -> None:
-        super().__init__(config)
+    def __init__(self, config: Config, kinds: Sequence[Any] = (), limits: SharedLimits = SHARED_LIMITS) -> None:
+        super().__init__(config, limits)
         self.kinds = kinds
         self.root: PathDirectory | None = None
 

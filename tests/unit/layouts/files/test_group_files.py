@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import zarr
+from files_layout import open_files
 
 from fsbridge.config import Config
 from fsbridge.errors import NotFound
 from fsbridge.layouts.directories import PathDirectory
-from fsbridge.layouts.files import group_files
 from fsbridge.layouts.files.filetypes import CHOICES
 from fsbridge.layouts.files.group_files import GROUP_FILES
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.model import Group
-from fsbridge.mount.lifecycle import open_tree
 from fsbridge.tree import AnyNode
 
 ALL = tuple(CHOICES)
 
 
-def root_of(store: Path, files: tuple[str, ...] = ALL) -> PathDirectory:
-    return cast(PathDirectory, open_tree(Config(str(store), "/nowhere", layout="files", files=files)).root)
+def root_of(store: Path, files: tuple[str, ...] = ALL, kinds: Sequence[GroupFile] = GROUP_FILES) -> PathDirectory:
+    return cast(PathDirectory, open_files(Config(str(store), "/nowhere", layout="files", files=files), kinds).root)
 
 
 def listed(directory: Any) -> list[str]:
@@ -104,7 +104,7 @@ def test_a_member_keeps_its_name(tmp_path: Path) -> None:
     assert sorted(shown) == ["g", "g.csv", "g.csv.json", "g.json", "index.html", "index.html.json", "store", "store.json"]
 
 
-def test_a_new_kind_of_file_is_one_record_and_one_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_kind_of_file_is_one_record_and_one_line(store: Path) -> None:
     def node(shown: OpenGroup) -> AnyNode:
         names = "\n".join(sorted(child.name for child in shown.group.children())).encode()
         return DocumentFile(lambda: names, names, 0)
@@ -114,8 +114,7 @@ def test_a_new_kind_of_file_is_one_record_and_one_line(store: Path, monkeypatch:
 
     beside = GroupFile("names.txt", node, is_table, wanted="csv", aliases=("names",))
     inside = GroupFile("NAMES", node, named=False, inside=True)
-    monkeypatch.setattr(group_files, "GROUP_FILES", (*GROUP_FILES, beside, inside))
-    root = root_of(store, ("csv",))
+    root = root_of(store, ("csv",), (*GROUP_FILES, beside, inside))
     assert {"table.names.txt", "s.names.txt"} <= {*listed(root)}
     assert {"image.names.txt", "table.names", "NAMES"}.isdisjoint(listed(root))
     for path in ("table.names.txt", "table.names", "table/NAMES"):

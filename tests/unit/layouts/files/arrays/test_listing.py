@@ -15,6 +15,7 @@ import pytest
 import zarr
 from fake_model import FakeGroup, fake_array
 from fake_model import tree as fake_tree
+from files_layout import open_files
 from listed_sizes import ALL_FORMATS, all_entries, check_sizes, dataset, listed
 
 from fsbridge.config import Config
@@ -23,6 +24,7 @@ from fsbridge.formats.zarr3 import Zarr3Hierarchy
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import begun_listing
 from fsbridge.layouts.files.arrays import listing
+from fsbridge.layouts.files.arrays.open_array import SharedLimits
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.mount.lifecycle import open_tree
 from fsbridge.store import Key
@@ -312,16 +314,12 @@ def test_files_are_the_same_ones_in_each_listing(tmp_path: Path) -> None:
     tree.close()
 
 
-def test_p9_a_file_that_was_read_is_another_one_after_its_array_was_dropped_from_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p9_a_file_that_was_read_is_another_one_after_its_array_was_dropped_from_memory(tmp_path: Path) -> None:
     """Only what nothing was read of stays the same: what is around the array may have changed meanwhile."""
-    monkeypatch.setattr("fsbridge.layouts.files.arrays.open_array._KEPT_ARRAYS", 1)
     for name in "abcd":
         dataset(tmp_path / "s.n5" / name, "uint8", [4])
-    tree = open_tree(
-        Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0)
-    )
+    config = Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0)
+    tree = open_files(config, limits=SharedLimits(kept_arrays=1))
 
     def versions() -> dict[bytes, Hashable]:
         return {name: entry.version for name, entry in all_entries(tree).items()}

@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 import zarr
 import zarr.codecs
+from files_layout import open_files
 
 from fsbridge.codecs.blosc import HEADER, Blosc
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Stale
+from fsbridge.layouts.files.arrays.open_array import SharedLimits
 from fsbridge.layouts.files.arrays.selection import parse_region, whole
-from fsbridge.layouts.files.elements import pieces
-from fsbridge.layouts.files.elements.pieces import Slabs, cutting
+from fsbridge.layouts.files.elements.pieces import SLAB_LIMITS, SlabLimits, Slabs, cutting
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
-from fsbridge.mount.lifecycle import Tree, open_tree
+from fsbridge.mount.lifecycle import Tree
 from fsbridge.tree import File, Handle
 
 SHAPE, CHUNKS, BLOCK = (40, 30, 50), (16, 16, 32), 1024
@@ -55,12 +56,8 @@ def write(kind: str, root: Path, blosc: Any) -> None:
     group.create_array("a", shape=SHAPE, chunks=CHUNKS, dtype="<u2", compressors=compressors, **more)[...] = VALUES
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of 16 KiB are large, files of 16 KiB long."""
-    monkeypatch.setattr(pieces, "SLAB_BYTES", 2 * BLOCK)
-    monkeypatch.setattr(pieces, "LONG_SLAB_BYTES", 4 * BLOCK)
-    monkeypatch.setattr(pieces, "_LONG_BYTES", 16 * BLOCK)
+SMALL = SlabLimits(slab_bytes=2 * BLOCK, long_slab_bytes=4 * BLOCK, file_bytes=16 * BLOCK)
+"""Chunks of 16 KiB are large, files of 16 KiB long."""
 
 
 @pytest.fixture
@@ -82,8 +79,8 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-def opened(root: Path, **options: Any) -> Tree:
-    return open_tree(Config(str(root), "/nowhere", layout="files", **options))
+def opened(root: Path, limits: SlabLimits = SMALL, **options: Any) -> Tree:
+    return open_files(Config(str(root), "/nowhere", layout="files", **options), limits=SharedLimits(slabs=limits))
 
 
 def file(tree: Tree, name: str) -> Handle:
@@ -112,7 +109,7 @@ def spelled(kind: str, region: str) -> str:
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_any_region_is_what_the_source_has(kind: str, tmp_path: Path, small: None, parts: list[int]) -> None:
+def test_any_region_is_what_the_source_has(kind: str, tmp_path: Path, parts: list[int]) -> None:
     write(kind, tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
     tree = opened(tmp_path / "s")
     for region in REGIONS:
@@ -134,14 +131,14 @@ def test_a_plane_takes_a_small_part_of_its_chunks(tmp_path: Path, parts: list[in
         compressors=numcodecs.Blosc("lz4"),
     )  # fmt: skip
     array[...] = values = np.arange(64 * 256 * 512, dtype="<u4").astype("<u2").reshape(64, 256, 512)
-    tree = opened(tmp_path / "s")
+    tree = opened(tmp_path / "s", SLAB_LIMITS)
     assert read(tree, "9") == values[9].tobytes()
     assert 0 not in parts
-    assert sum(parts) <= 2 * pieces.SLAB_BYTES
+    assert sum(parts) <= 2 * SLAB_LIMITS.slab_bytes
     handle = file(tree, "a.raw")
     assert bytes(handle.read(20 << 18, 4096)) == values[20].tobytes()[:4096]
     assert 0 not in parts
-    assert sum(parts) <= 2 * pieces.SLAB_BYTES + 2 * pieces.LONG_SLAB_BYTES
+    assert sum(parts) <= 2 * SLAB_LIMITS.slab_bytes + 2 * SLAB_LIMITS.long_slab_bytes
     handle.close()
     del parts[:]
     assert read(tree, ":,7") == values[:, 7].tobytes()
@@ -150,7 +147,7 @@ def test_a_plane_takes_a_small_part_of_its_chunks(tmp_path: Path, parts: list[in
 
 
 @pytest.mark.parametrize("cache_size", [256 << 20, 40 * BLOCK])
-def test_frames_of_one_block_are_decoded_once(cache_size: int, tmp_path: Path, small: None, parts: list[int]) -> None:
+def test_frames_of_one_block_are_decoded_once(cache_size: int, tmp_path: Path, parts: list[int]) -> None:
     """Whatever the metadata lets hope; also where a band of them is spilt."""
     write("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=16 * BLOCK))
     tree = opened(tmp_path / "s", cache_size=cache_size, spill_dir=str(tmp_path))
@@ -164,7 +161,7 @@ def test_frames_of_one_block_are_decoded_once(cache_size: int, tmp_path: Path, s
     assert len(parts) <= (1 if cache_size > VALUES.nbytes else 3) * chunks
 
 
-def test_slabs_that_the_cache_cannot_hold_are_spilt(tmp_path: Path, small: None, parts: list[int]) -> None:
+def test_slabs_that_the_cache_cannot_hold_are_spilt(tmp_path: Path, parts: list[int]) -> None:
     write("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
     tree = opened(tmp_path / "s", cache_size=40 * BLOCK, spill_dir=str(tmp_path))
     handle, step = file(tree, "a.raw"), VALUES[0].nbytes
@@ -175,7 +172,7 @@ def test_slabs_that_the_cache_cannot_hold_are_spilt(tmp_path: Path, small: None,
     assert sum(parts) <= 2 * 3 * 2 * 2 * 16 * BLOCK
 
 
-def test_p8_a_frame_with_a_wrong_header_decodes_like_the_whole_or_is_an_error(tmp_path: Path, small: None) -> None:
+def test_p8_a_frame_with_a_wrong_header_decodes_like_the_whole_or_is_an_error(tmp_path: Path) -> None:
     """Every byte of the header, and some of the block offsets; what is in other chunks stays right."""
     write("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
     stored = tmp_path / "s/a/0.0.0"
@@ -207,7 +204,7 @@ def test_p8_a_frame_with_a_wrong_header_decodes_like_the_whole_or_is_an_error(tm
     tree.close()
 
 
-def test_p9_slabs_of_two_versions_are_never_mixed(tmp_path: Path, small: None) -> None:
+def test_p9_slabs_of_two_versions_are_never_mixed(tmp_path: Path) -> None:
     write("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
     tree = opened(tmp_path / "s")
     handle, step = file(tree, "a.raw"), VALUES[0].nbytes

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_model import FakeArray, FakeChunks, fake_array
+from numpy.typing import NDArray
 from waiting import until
 
 from fsbridge.decoded import DecodedArray
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, Stale, TooLarge
 from fsbridge.layouts.files.arrays.selection import Selection, band, boxes, parse_region, whole
-from fsbridge.layouts.files.elements import chunk_bytes, reading
+from fsbridge.layouts.files.elements.chunk_bytes import RANGE_BYTES
 from fsbridge.layouts.files.elements.pieces import FoundChunks
-from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.elements.reading import GROUP_CHUNKS, ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
@@ -37,14 +38,17 @@ def reader(
     tmp_path: Path,
     budget: int = 1 << 20,
     spill: int = 1 << 20,
+    group_chunks: int = GROUP_CHUNKS,
+    range_bytes: int = RANGE_BYTES,
 ) -> ElementReader:
     cache = ChunkCache(budget)
     version = DecodedArray(array, cache, budget).whole()
     kept = selection.kept
     dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
     full = (*dropped, *(kept[i] for i in order))
-    supply = ChunkSupply(FoundChunks(version), selection, full, Workers("helper", 1), Spill(str(tmp_path), spill))
-    return ElementReader(array.metadata, selection, order, supply, budget)
+    helpers, room = Workers("helper", 1), Spill(str(tmp_path), spill)
+    supply = ChunkSupply(FoundChunks(version), selection, full, helpers, room, range_bytes=range_bytes)
+    return ElementReader(array.metadata, selection, order, supply, budget, group_chunks=group_chunks)
 
 
 @pytest.mark.parametrize("text", [":", "1:4,::2,::-1", "2", "...,3", "::-2,1:6:3,0", "4:4", "-1,2:5,1", "-5,-7:-1:6,-6"])
@@ -60,14 +64,12 @@ def test_regions_in_every_order_equal_numpy(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [":", "1:4,::2,::-1", "2", "...,3", "::-2,1:6:3,0"])
-def test_reads_of_more_chunks_than_are_looked_at_together(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_of_more_chunks_than_are_looked_at_together_equal_numpy(text: str, tmp_path: Path) -> None:
     """Cut along whichever dimension has the most chunks."""
-    monkeypatch.setattr(reading, "_GROUP_CHUNKS", 2)
     expected = eval(f"VALUES[{text}]")
     for order in itertools.permutations(range(expected.ndim)):
-        found = reader(fake_array(VALUES, (2, 1, 2)), parse_region(text, VALUES.shape), order, tmp_path)
+        array, selection = fake_array(VALUES, (2, 1, 2)), parse_region(text, VALUES.shape)
+        found = reader(array, selection, order, tmp_path, group_chunks=2)
         flat = np.ascontiguousarray(expected.transpose(order)).reshape(-1)
         for start, stop in itertools.combinations(range(0, expected.size + 1, 11), 2):
             assert found.read(start, stop).tobytes() == flat[start:stop].tobytes(), (order, start, stop)
@@ -120,7 +122,7 @@ def test_a_band_has_the_chunks_of_its_elements_and_ends_where_others_begin(edges
         element = len(flat) if following is None else following
 
 
-def cut(values: np.ndarray, edges: tuple[int | tuple[int, ...], ...], order: tuple[int, ...]) -> FakeArray:
+def cut(values: NDArray[np.generic], edges: tuple[int | tuple[int, ...], ...], order: tuple[int, ...]) -> FakeArray:
     """`values` in chunks of several shapes, with elements in that order of dimensions."""
     bounds = []
     for extent, edge in zip(values.shape, edges, strict=True):
@@ -162,15 +164,14 @@ def test_what_is_not_stored_is_the_fill_value(tmp_path: Path) -> None:
 
 
 def test_p8_a_damaged_chunk_fails_exactly_the_reads_that_touch_it(tmp_path: Path) -> None:
+    class Damaged(FakeChunks):
+        def read_all(self, index: Index, info: ChunkInfo, limit: int = 1 << 30) -> bytes:
+            if index == (1, 1, 0):
+                raise CorruptData("damaged")
+            return super().read_all(index, info, limit)
+
     array = fake_array(VALUES, (2, 3, 4))
-    original = array.chunks.read_all
-
-    def read_all(index: Any, info: Any) -> bytes:
-        if index == (1, 1, 0):
-            raise CorruptData("damaged")
-        return original(index, info)
-
-    array.chunks.read_all = read_all  # type: ignore[method-assign]
+    array.chunks = Damaged(array.chunks.stored)
     found = reader(array, whole(VALUES.shape), (0, 1, 2), tmp_path)
     touched = np.zeros(VALUES.shape, bool)
     touched[2:4, 3:6, :4] = True
@@ -243,16 +244,14 @@ def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_p9_a_chunk_that_a_new_array_has_replaced_is_stale_not_damaged(
-    monkeypatch: pytest.MonkeyPatch, replaced: bool
-) -> None:
+def test_p9_a_chunk_that_a_new_array_has_replaced_is_stale_not_damaged(replaced: bool) -> None:
+    class Directories(FakeChunks):
+        def find(self, index: Index) -> ChunkInfo:
+            raise CorruptData(f"{index}: a directory in place of a chunk")
+
     array = fake_array(VALUES, (2, 3, 4))
     version = DecodedArray(array, ChunkCache(1 << 20), 1 << 19).whole()
-
-    def directory(index: Index) -> ChunkInfo:
-        raise CorruptData(f"{index}: a directory in place of a chunk")
-
-    monkeypatch.setattr(array.chunks, "find", directory)
+    array.chunks = Directories(array.chunks.stored)
     array.newest = not replaced
     with pytest.raises(Stale if replaced else CorruptData):
         version.open((0, 0, 0))
@@ -275,56 +274,62 @@ def test_boxes_cover_a_range_exactly(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("order", [None, (2, 1, 0), (1, 2, 0)])
 @pytest.mark.parametrize("text", [":", "1:4,::2,::-1", "2", "...,3", "::-2,1:6:3,0"])
 def test_p6_a_chunk_larger_than_the_cache_is_read_by_ranges(
-    order: tuple[int, ...] | None, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    order: tuple[int, ...] | None, text: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(chunk_bytes, "RANGE_BYTES", 30)
+    asked: list[int] = []
+
+    class Ranged(FakeChunks):
+        def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes:
+            asked.append(stop - start)
+            return self.stored[index][start:stop]
+
     array = fake_array(VALUES, (3, 7, 6), order=order)
     for index, content in array.chunks.stored.items():
         chunk = np.frombuffer(content, "<u2").reshape(3, 7, 6)
         array.chunks.stored[index] = np.ascontiguousarray(chunk.transpose(order)).tobytes() if order else content
-    asked: list[int] = []
-
-    def read_range(index: Any, info: Any, start: int, stop: int) -> bytes:
-        asked.append(stop - start)
-        return array.chunks.stored[index][start:stop]
-
-    array.chunks.read_range = read_range  # type: ignore[method-assign]
+    array.chunks = chunks = Ranged(array.chunks.stored)
     expected, selection = eval(f"VALUES[{text}]"), parse_region(text, VALUES.shape)
     for wanted in itertools.permutations(range(expected.ndim)):
-        found = reader(array, selection, wanted, tmp_path, budget=250)
+        found = reader(array, selection, wanted, tmp_path, budget=250, range_bytes=30)
         assert found.read(0, expected.size).tobytes() == np.ascontiguousarray(expected.transpose(wanted)).tobytes()
     assert max(asked) <= 30
-    assert not array.chunks.decoded
-    array.chunks.read_range = lambda *_: None  # type: ignore[method-assign]
+    assert not chunks.decoded
+    array.chunks = FakeChunks(chunks.stored)  # without ranges
     with pytest.raises(TooLarge, match="chunk of 252 bytes, too large for a cache of 250: --cache-size 1M permits it"):
         found.read(0, 1)
 
 
-def test_p7_closing_does_not_wait_for_the_disk_that_holds_spilt_chunks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p7_closing_does_not_wait_for_the_disk_that_holds_spilt_chunks(tmp_path: Path) -> None:
     """It is done on the event loop."""
     goes_on, entered, over = threading.Event(), threading.Event(), threading.Event()
 
-    def hangs(*_arguments: int) -> None:
-        entered.set()
-        assert goes_on.wait(60)
+    def allocate(file: int, start: int, length: int) -> None:
+        if start:  # for all chunks but the first one
+            entered.set()
+            assert goes_on.wait(60)
+        os.posix_fallocate(file, start, length)
 
-    cache, spill = ChunkCache(1 << 20), Spill(str(tmp_path), 1 << 20)
+    cache, spill = ChunkCache(1 << 20), Spill(str(tmp_path), 1 << 20, allocate)
     version = DecodedArray(fake_array(VALUES, (2, 3, 4)), cache, 1 << 20).whole()
     supply = ChunkSupply(FoundChunks(version), whole(VALUES.shape), (0, 1, 2), Workers("helper", 1), spill)
-    piece = supply.find((0, 0, 0))
-    assert piece is not None
-    for _ in range(2):  # the second time it is kept
+
+    def use(index: Index) -> None:
+        piece = supply.find(index)
+        assert piece is not None
         supply.use(piece, lambda elements: None)
+
+    def close() -> None:
+        supply.close()
+        over.set()
+
+    for index in ((0, 0, 0), (0, 0, 1), (0, 0, 0)):  # the second time a chunk is kept
+        use(index)
         cache.clear()
     assert spill.free < spill.limit
-    monkeypatch.setattr(os, "posix_fallocate", hangs)
-    assert supply._slots is not None
-    putting = threading.Thread(target=supply._slots.put, args=("other", memoryview(b"other")), daemon=True)
+    putting = threading.Thread(target=use, args=((0, 0, 1),), daemon=True)
     putting.start()
     assert entered.wait(60)
-    threading.Thread(target=lambda: (supply.close(), over.set()), daemon=True).start()
+    threading.Thread(target=close, daemon=True).start()
     closed = over.wait(5.0)
     goes_on.set()
     putting.join(60)

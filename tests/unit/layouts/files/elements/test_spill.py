@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,33 +46,37 @@ def test_chunks_come_back_as_they_went_and_the_oldest_makes_room(tmp_path: Path)
 
 
 @pytest.mark.parametrize("failing", ["claiming", "counting", "looking"])
-def test_p12_no_two_chunks_have_one_slot_where_memory_was_short(
-    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p12_no_two_chunks_have_one_slot_where_memory_was_short(failing: str, tmp_path: Path) -> None:
+    lacking = {failing}
+
     class Scarce(list[int]):
         """Grows by the first of what comes, and no further."""
 
-        def __iadd__(self, more: Any) -> Any:
-            self.append(more[0])
+        def extend(self, more: Iterable[int]) -> None:
+            self.append(next(iter(more)))
             raise MemoryError
 
-        def __iter__(self) -> Any:
+        def __iter__(self) -> Iterator[int]:
             raise MemoryError
 
-    def fail(*_given: object) -> None:
-        raise MemoryError
+    class ScarceFile(SpillFile):
+        def _grow(self, slots: int) -> bool:
+            if "looking" in lacking:
+                raise MemoryError
+            return super()._grow(slots)
 
-    spill, descriptors = Spill(str(tmp_path), 1 << 30), len(os.listdir("/proc/self/fd"))
-    file = SpillFile(spill, SLOT)
-    with monkeypatch.context() as scarce:
-        if failing == "claiming":
-            scarce.setattr(os, "posix_fallocate", fail)
-        elif failing == "counting":
-            file._free = Scarce()
-        else:
-            scarce.setattr(SpillFile, "_grow", fail)
-        with pytest.raises(MemoryError):
-            file.put(0, memoryview(content(0)))
+    def allocate(file: int, start: int, length: int) -> None:
+        if "claiming" in lacking:
+            raise MemoryError
+        os.posix_fallocate(file, start, length)
+
+    spill, descriptors = Spill(str(tmp_path), 1 << 30, allocate), len(os.listdir("/proc/self/fd"))
+    file = ScarceFile(spill, SLOT)
+    if failing == "counting":
+        file._free = Scarce()
+    with pytest.raises(MemoryError):
+        file.put(0, memoryview(content(0)))
+    lacking.clear()
     if failing == "counting":
         file._free = list(range(len(file._free)))
     for number in range(4):
@@ -110,14 +116,22 @@ def test_p6_spilt_chunks_are_mapped_only_while_they_are_read(tmp_path: Path) -> 
     file.close()
 
 
-def test_a_disk_that_fails_costs_a_decoding_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = SpillFile(Spill(str(tmp_path), 1 << 30), SLOT)
+@contextmanager
+def limited(kind: int, most: int) -> Iterator[None]:
+    """Limit a resource of this process (setrlimit(2))."""
+    soft, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, (soft, hard))
 
-    def broken(*_arguments: object) -> int:
-        raise OSError(5, "broken")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", broken)
+@pytest.mark.parametrize("room", [0, SLOT // 2])
+def test_a_disk_that_fails_costs_a_decoding_only(room: int, tmp_path: Path) -> None:
+    """At the first byte that is written, or after some."""
+    file = SpillFile(Spill(str(tmp_path), 102_400), SLOT, 1)
+    with limited(resource.RLIMIT_FSIZE, room):
         file.put(1, memoryview(content(1)))
     assert found(file, 1) is None
     file.put(1, memoryview(content(2)))
@@ -125,15 +139,9 @@ def test_a_disk_that_fails_costs_a_decoding_only(tmp_path: Path, monkeypatch: py
     file.close()
 
 
-def test_without_a_descriptor_a_chunk_is_not_kept_and_its_slot_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none_left(fd: int) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
+def test_without_a_descriptor_a_chunk_is_not_kept_and_its_slot_not_lost(tmp_path: Path) -> None:
     file = SpillFile(Spill(str(tmp_path), 102_400), SLOT)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "dup", none_left)
+    with limited(resource.RLIMIT_NOFILE, 0):
         file.put(0, memoryview(content(0)))
     assert found(file, 0) is None
     file.put(1, memoryview(content(1)))
@@ -150,33 +158,20 @@ def test_without_room_for_what_is_reserved_opening_says_what_is_missing(tmp_path
         SpillFile(spill, SLOT, 10)
 
 
-def test_a_disk_without_room_is_not_blamed_on_the_size_that_is_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(fd: int, start: int, length: int) -> None:
+def test_a_disk_without_room_is_not_blamed_on_the_size_that_is_allowed(tmp_path: Path) -> None:
+    def allocate(file: int, start: int, length: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(TooLarge, match=rf"{tmp_path} has no room for them \(.*\): name another --spill-dir$"):
-        SpillFile(Spill(str(tmp_path), 10_240_000), SLOT, 10)
+        SpillFile(Spill(str(tmp_path), 10_240_000, allocate), SLOT, 10)
 
 
-def test_room_that_is_being_given_back_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_that_is_being_given_back_is_waited_for(tmp_path: Path) -> None:
     """A reader that closes one file and opens the next must not be refused."""
-    closing, goes_on, really = threading.Event(), threading.Event(), os.close
     spill = Spill(str(tmp_path), 102_400)
     file = SpillFile(spill, SLOT, 1)
-    number = file._file
-
-    def slow(fd: int) -> None:
-        if fd == number:
-            closing.set()
-            assert goes_on.wait(60)
-        really(fd)
-
-    monkeypatch.setattr(os, "close", slow)
+    file._lock.acquire()  # so that closing it takes a while
     file.leave()
-    assert closing.wait(60)
-    threading.Timer(0.1, goes_on.set).start()
+    threading.Timer(0.1, file._lock.release).start()
     SpillFile(spill, SLOT, 1).close()
     assert spill.free == spill.limit
