@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -79,15 +80,22 @@ PART_BYTES = 64 * 1024
 WINDOW_PART = 16
 """A window takes at most this part (a sixteenth) of the cache."""
 
-_STREAMING = MIB
-"""Bytes read in a row after which the whole file is expected to be read."""
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """Limits by which a sequential reader is known."""
+
+    streaming_bytes: int = MIB
+    """Bytes read in a row after which the whole file is expected to be read."""
+    overtaken_bytes: int = 2 * MIB
+    """Most bytes by which requests of the kernel overtake each other. A window this far behind is no longer needed."""
+
+
+STREAM_LIMITS = StreamLimits()
 
 _OPEN_WINDOWS, _OPEN_BYTES = 6, 48 * MIB
 """Most windows of one open file in memory, or bytes if windows are small. The kernel requests fewer ahead: without a window,
 each read would be assembled alone, from chunks that may have been evicted."""
-
-_OVERTAKEN_BYTES = 2 * MIB
-"""Most bytes by which the kernel's requests are out of order. A window this far behind the reader is no longer needed."""
 
 _PASSED_BYTES = 4 * WINDOW_BYTES
 """Most bytes before the reader's position whose chunks are given up at once. Only these chunks may still be in the cache,
@@ -114,6 +122,7 @@ class ElementBytes:
         "_elements",
         "_end",
         "_last",
+        "_limits",
         "_progress",
         "_reader",
         "_run",
@@ -124,7 +133,13 @@ class ElementBytes:
     )
 
     def __init__(
-        self, elements: Elements, reader: ElementReader, supply: ChunkSupply, native: np.dtype[Any] | None, cache: ChunkCache
+        self,
+        elements: Elements,
+        reader: ElementReader,
+        supply: ChunkSupply,
+        native: np.dtype[Any] | None,
+        cache: ChunkCache,
+        limits: StreamLimits = STREAM_LIMITS,
     ) -> None:
         """`native`: type of the source's elements; None if numpy has no such type."""
         self._elements = elements
@@ -133,6 +148,7 @@ class ElementBytes:
         shown = elements.dtype
         self._convert = None if native is None else conversion(native, shown)
         self._cache = cache
+        self._limits = limits
         self._width = shown.itemsize
         self._progress = 0  # number of bytes that were read without a window
         self._end = self._run = 0  # end of the last such read, and bytes read in a row up to it
@@ -177,7 +193,7 @@ class ElementBytes:
         if self._ahead.get(number):
             view = self._cache.peek((self, number))
             if view is not None:
-                if start >= _OVERTAKEN_BYTES:
+                if start >= self._limits.overtaken_bytes:
                     self._forget(number)
                 return view[start:stop]
             self._ahead.pop(number, None)  # the cache has evicted the window
@@ -196,7 +212,7 @@ class ElementBytes:
 
         Does nothing for a reader of only a few bytes, because a window may touch thousands of chunks.
         """
-        if self._progress < _STREAMING or not self.window or self._closed:
+        if self._progress < self._limits.streaming_bytes or not self.window or self._closed:
             return
         self._reader.fetch(start // self._width)
         most = max(_OPEN_WINDOWS, _OPEN_BYTES // self.window)
@@ -231,7 +247,7 @@ class ElementBytes:
         first, last = start // self._width, -(-stop // self._width)
         out = np.empty((last - first) * self._width, np.uint8).data
         self._fill(first, last, out)
-        if self._progress >= _STREAMING and not self._ahead:
+        if self._progress >= self._limits.streaming_bytes and not self._ahead:
             self._passed(stop)
         return out[start - first * self._width : stop - first * self._width]
 
@@ -240,9 +256,9 @@ class ElementBytes:
 
         Without a mount nothing else does: 128 MB in chunks of 2 MiB take 0.7 s at a latency of 100 ms, and 5.7 s without it.
         """
-        self._run = self._run + stop - start if abs(start - self._end) <= _OVERTAKEN_BYTES else 0
+        self._run = self._run + stop - start if abs(start - self._end) <= self._limits.overtaken_bytes else 0
         self._end = stop
-        if self._run >= _STREAMING:
+        if self._run >= self._limits.streaming_bytes:
             self._reader.fetch(start // self._width)
 
     def _assembled(self, number: int) -> memoryview:

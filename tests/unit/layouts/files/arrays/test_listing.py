@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,20 +15,23 @@ import pytest
 import zarr
 from fake_model import FakeGroup, fake_array
 from fake_model import tree as fake_tree
-from files_layout import open_files
+from files_layout import open_files, tree_of
 from listed_sizes import ALL_FORMATS, all_entries, check_sizes, dataset, listed
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut
-from fsbridge.formats.zarr3 import Zarr3Hierarchy
+from fsbridge.formats.open import Opening
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import begun_listing
 from fsbridge.layouts.files.arrays import listing
+from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View
+from fsbridge.layouts.files.arrays.nodes import planned
 from fsbridge.layouts.files.arrays.open_array import SharedLimits
-from fsbridge.layouts.files.elements.reading import ElementReader
-from fsbridge.mount.lifecycle import open_tree
-from fsbridge.store import Key
+from fsbridge.metadata import JSON
+from fsbridge.mount.lifecycle import Tree, open_tree
+from fsbridge.store import ROOT, Key, Member, Stat, Store
 from fsbridge.store.local import LocalStore
+from fsbridge.store.local.files import LocalObject
 from fsbridge.tree import File
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -53,17 +56,60 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return root
 
 
-def test_a_listing_looks_at_no_chunk_and_is_what_stat_says(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    for operation in ("list", "names", "mtimes"):
-        original = getattr(LocalStore, operation)
+class NotedStore(LocalStore):
+    """A directory that notes which keys are listed."""
 
-        def noted(self: LocalStore, key: str, *more: Any, original: Any = original, **named: Any) -> Any:
-            looked.append(key)
-            return original(self, key, *more, **named)
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.looked: list[str] = []
 
-        monkeypatch.setattr(LocalStore, operation, noted)
-    found = listed(store)
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
+        self.looked.append(key)
+        return super().list(key, stats)
+
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+        self.looked.append(key)
+        return super().names(key, cuts)
+
+    def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
+        self.looked.append(key)
+        return super().mtimes(key, names)
+
+
+class FailingStore(LocalStore):
+    """A directory with objects whose opening raises an error of `errors`, by key."""
+
+    def __init__(self, root: Path, errors: dict[str, Exception]) -> None:
+        super().__init__(str(root))
+        self.errors = errors
+
+    def open_object(self, key: Key) -> LocalObject:
+        self._check(key)
+        return super().open_object(key)
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+        self._check(key)
+        return super().read(key, limit)
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
+        self._check(key)
+        return super().read_range(key, start, length)
+
+    def _check(self, key: Key) -> None:
+        if key in self.errors:
+            raise self.errors[key]
+
+
+def open_in(store: Store, form: str = "zarr3", **options: Any) -> Tree:
+    config = Config(store.describe(ROOT), "/nowhere", layout="files", files=("npy",), **options)
+    return tree_of(Opening().open_in_store(form, store, config), config)
+
+
+def test_a_listing_looks_at_no_chunk_and_is_what_stat_says(store: Path) -> None:
+    noted = NotedStore(store)
+    form = "zarr2" if (store / ".zgroup").exists() else "zarr3"
+    tree, looked = open_in(noted, form, metadata_ttl=0), noted.looked
+    found = all_entries(tree)
     assert set(found) == {b"a.json", b"a.npy"}
     assert looked == [""], "only the group itself is listed, once"
     file = found[b"a.npy"]
@@ -71,18 +117,20 @@ def test_a_listing_looks_at_no_chunk_and_is_what_stat_says(store: Path, monkeypa
     assert callable(file.node)
     assert cast(File, file.node()).attrs() == file.attrs
     assert set(looked) == {""}
+    tree.close()
 
 
 def test_arrays_that_are_alike_have_the_sizes_that_their_files_have(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "s.zarr", mode="w")
-    for name, attributes in (("a", {}), ("longer", {}), ("with space", {}), ("b", {"unit": "µm"}), ("a.npy", {})):
+    own: dict[str, dict[str, JSON]] = {"a": {}, "longer": {}, "with space": {}, "b": {"unit": "µm"}, "a.npy": {}}
+    for name, attributes in own.items():
         group.create_array(name, shape=(4, 4), chunks=(4, 4), dtype="<u2", attributes=attributes)
     tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
     found = all_entries(tree)
     assert set(found) == {b"%s.%s" % (name, suffix) for name in (b"a", b"longer", b"with space", b"b", b"a.npy")
                           for suffix in (b"json", b"npy")} - {b"a.npy"}  # fmt: skip
-    for name, entry in found.items():
-        file: Any = tree.root.lookup(name)
+    for key, entry in found.items():
+        file: Any = tree.root.lookup(key)
         assert (entry.attrs, entry.version) == (file.attrs(), file.version)
         handle = file.open()
         assert len(handle.read(0, handle.size)) == handle.size == entry.attrs.size
@@ -151,32 +199,26 @@ def test_arrays_that_share_their_metadata_have_the_axes_that_the_group_gives_eac
 
 
 @pytest.mark.parametrize("place", ["group", "coordinate"])
-def test_p3_spacing_that_cannot_be_read_just_now_is_not_taken_for_none(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p3_spacing_that_cannot_be_read_just_now_is_not_taken_for_none(place: str, tmp_path: Path) -> None:
     """The file's header would lack it for as long as the array is remembered."""
     scales = [{"path": "a", "coordinateTransformations": [{"type": "scale", "scale": [3.0]}]}]
-    attributes = {"multiscales": [{"datasets": scales}]} if place == "group" else {}
+    attributes: dict[str, Any] = {"multiscales": [{"datasets": scales}]} if place == "group" else {}
     group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3, attributes=attributes)
     group.create_array("a", shape=(4,), chunks=(4,), dtype="<u2", dimension_names=["x"])
     group.create_array("x", shape=(4,), chunks=(4,), dtype="<f8")[...] = 3 * np.arange(4)
-    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
-
-    def busy(*_: object) -> Any:
-        raise TimedOut("no answer")
+    errors: dict[str, Exception] = {"zarr.json" if place == "group" else "x/c/0": TimedOut("no answer")}
+    tree = open_in(FailingStore(tmp_path / "s.zarr", errors))
 
     def described() -> dict[str, Any]:
         file: Any = tree.root.lookup(b"a.json")
         found: dict[str, Any] = json.loads(bytes(file.open().read(0, file.attrs().size)))
         return found
 
-    with monkeypatch.context() as patched:
-        what = (Zarr3Hierarchy, "group_attributes") if place == "group" else (ElementReader, "read")
-        patched.setattr(*what, busy)
-        with pytest.raises(TimedOut):
-            described()
-        with pytest.raises(TimedOut):
-            all_entries(tree)
+    with pytest.raises(TimedOut):
+        described()
+    with pytest.raises(TimedOut):
+        all_entries(tree)
+    errors.clear()
     assert described()["axes"][0]["scale"] == 3.0
     tree.close()
 
@@ -210,19 +252,12 @@ def test_p8_a_name_that_one_format_cannot_hold_hides_no_other_file(tmp_path: Pat
     tree.close()
 
 
-def test_p8_a_disk_that_fails_below_one_array_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_it = Zarr3Hierarchy.open
-
-    def failing(self: Zarr3Hierarchy, key: Key) -> Any:
-        if key == "a":
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return open_it(self, key)
-
+def test_p8_a_disk_that_fails_below_one_array_hides_no_other(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3)
     for name, dtype in (("a", "<u2"), ("b", "<u4")):  # of different kinds: each is opened
         group.create_array(name, shape=(4,), chunks=(4,), dtype=dtype)
-    monkeypatch.setattr(Zarr3Hierarchy, "open", failing)
-    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
+    failing = FailingStore(tmp_path / "s.zarr", {"a/zarr.json": OSError(errno.EIO, os.strerror(errno.EIO))})
+    tree = open_in(failing)
     assert set(all_entries(tree)) == {b"a", b"b.json", b"b.npy"}
     tree.close()
 
@@ -290,9 +325,9 @@ def test_p9_an_array_that_was_replaced_or_removed_since_it_was_listed_is_not_ope
     (root / "c/attributes.json").unlink()
     (root / "c").rmdir()
     (root / "d/attributes.json").write_text((root / "a/attributes.json").read_text().replace("[4]", "[5]"))
-    for name in [name for name in found if name != b"store.json"]:
-        opener: Any = found[name].node
-        if name[:1] in (b"a", b"b"):
+    for key, entry in found.items():
+        opener: Any = entry.node
+        if key[:1] in (b"a", b"b"):
             opener().open().close()
         else:  # the kernel's side then looks the name up again
             with pytest.raises(Stale):
@@ -326,8 +361,8 @@ def test_p9_a_file_that_was_read_is_another_one_after_its_array_was_dropped_from
 
     before = versions()
     assert versions() == before
-    for name in (b"a.json", b"b.npy"):
-        cast(Any, tree.root.lookup(name)).open().close()
+    for key in (b"a.json", b"b.npy"):
+        cast(File, tree.root.lookup(key)).open().close()
     tree.root.lookup(b"c.npy")  # now this array is the one that is kept
     after = versions()
     assert {name for name in after if after[name] != before[name]} == {b"a.json", b"a.npy", b"b.json", b"b.npy"}
@@ -377,17 +412,15 @@ def test_headers_are_made_once_for_arrays_that_differ_in_attributes_only(
         group.create_array(f"{number}", shape=(7, 11, 13), chunks=(4, 4, 4), dtype="<u2", attributes={"number": number})
     formats = ("nii", "mrc", "tif", "ome.tif", "raw.mhd")
     made: list[str] = []
-    original = listing.planned
 
-    def noted(view: Any, suffix: str) -> Any:
+    def noted(view: View, suffix: str) -> FileMap | Generated:
         made.append(suffix)
-        return original(view, suffix)
+        return planned(view, suffix)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(listing, "planned", noted)
-        found = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=formats))
-        entries = all_entries(found)
-        found.close()
+    monkeypatch.setattr(listing, "planned", noted)
+    found = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=formats))
+    entries = all_entries(found)
+    found.close()
     assert sorted(made) == sorted([*formats, "raw"] * 2), "once for names of one letter, once for names of two"
     assert {entry.attrs.size is not None for entry in entries.values()} == {True}
     check_sizes(root, formats)
@@ -397,10 +430,10 @@ def test_p2_arrays_that_differ_in_packing_only_have_lengths_of_their_own(tmp_pat
     """Headers tell the packing: a listing that takes one array for the other tells the wrong size."""
     group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=3)
     for name, factor in (("a", 0.5), ("b", 0.0123456789), ("c", None)):
-        attributes = {} if factor is None else {"scale_factor": factor}
+        attributes: dict[str, JSON] = {} if factor is None else {"scale_factor": factor}
         group.create_array(name, shape=(7, 11, 13), chunks=(4, 4, 4), dtype="<u2", attributes=attributes)
     formats = ("nrrd", "raw.nhdr", "mha", "raw.mhd", "nii")
     tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=formats))
-    for name, entry in all_entries(tree).items():
-        assert entry.attrs.size == tree.root.lookup(name).measure().size, name  # type: ignore[union-attr]
+    for key, entry in all_entries(tree).items():
+        assert entry.attrs.size == cast(File, tree.root.lookup(key)).measure().size, key
     tree.close()
