@@ -90,7 +90,7 @@ class ShardedChunks(Chunks):
     def __init__(self, shards: Shards, metadata: ArrayMetadata, chain: CodecChain) -> None:
         self._shards = shards
         self._keyed = shards.keyed
-        self._files = shards.files
+        self.files = shards.files
         self._metadata = metadata
         self._counts = metadata.grid.counts
         # Inner chunks per shard or, if shards differ, the first inner chunk of each.
@@ -103,19 +103,19 @@ class ShardedChunks(Chunks):
     # model.Chunks
 
     def mtime_ns(self) -> int:
-        return self._files.mtime_ns()
+        return self.files.mtime_ns()
 
     def removed_ns(self, indices: Collection[Index]) -> int:
         changed, missing = 0, []
         for shard in {self._grid.split(index)[0] for index in indices if self._grid.holds(index)}:
             try:
-                changed = max(changed, self._files.find(shard).changed_ns)
+                changed = max(changed, self.files.find(shard).changed_ns)
             except NotFound:
                 missing.append(shard)
-        return max(changed, self._files.removed_ns(missing))
+        return max(changed, self.files.removed_ns(missing))
 
     def commit(self) -> Hashable:
-        return self._files.commit()
+        return self.files.commit()
 
     def find(self, index: Index) -> ChunkInfo:
         """Return the stored inner chunk at `index`. Raises NotFound if it is not stored.
@@ -153,7 +153,7 @@ class ShardedChunks(Chunks):
         shard, local = self._grid.split(index)
         held = None if neighbour is None else neighbour.held
         if not isinstance(held, HeldShard) or held.span.shard != shard:
-            if (opened := self._files.hold_open(shard)) is None:
+            if (opened := self.files.hold_open(shard)) is None:
                 return super().open(index)
             held = HeldShard(shard, *opened)
         held.use()
@@ -176,18 +176,18 @@ class ShardedChunks(Chunks):
             raise NotFound(f"chunk {list(prefix)}: not in the grid")
         above, _ = self._grid.split(prefix)
         if self._keyed.store.has_no_directories:
-            return self._files.find_prefix(above if len(above) < len(self._counts) else ())
+            return self.files.find_prefix(above if len(above) < len(self._counts) else ())
         corner = (*above, *(0,) * (len(self._counts) - len(above)))  # this shard usually exists, and then nothing is listed
         for shard in itertools.chain((corner,), self._shards.shards_below(above)):
             if self._find_present(shard, prefix).any():
-                return self._files.find_prefix(above)
+                return self.files.find_prefix(above)
         raise NotFound(f"chunk {list(prefix)}: nothing stored")
 
     def strays(self) -> Iterator[str]:
-        return self._files.strays()
+        return self.files.strays()
 
     def other_names(self) -> Iterator[Sequence[str]]:
-        return self._files.other_names()
+        return self.files.other_names()
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         """Yield coordinates shard by shard.
@@ -197,7 +197,7 @@ class ShardedChunks(Chunks):
         if not self._grid.inside(prefix) or len(prefix) == len(self._counts):
             return
         above, _ = self._grid.split(prefix)
-        for batch in self._files.scan(above):
+        for batch in self.files.scan(above):
             if not batch:
                 yield []
             yield from merged(self._members(batch, above, prefix))
@@ -256,7 +256,7 @@ class ShardedChunks(Chunks):
             span, offset, length = self._locate(index)
             if span.data is None:
                 first, run = self._shards.run(span, offset, length)
-                key, wanted = self._files.key(span.shard), (span.start + offset, length)
+                key, wanted = self.files.key(span.shard), (span.start + offset, length)
                 self._keyed.store.fetch(key, wanted, (span.start + first, run))
 
     def count(self) -> int:
@@ -266,7 +266,7 @@ class ShardedChunks(Chunks):
     # positions
 
     def _key(self, index: Index) -> Key:
-        return self._files.key(self._grid.split(index)[0])
+        return self.files.key(self._grid.split(index)[0])
 
     def _describe(self, index: Index) -> str:
         return f"{self._keyed.store.describe(self._key(index))}, inner chunk {list(index)}"

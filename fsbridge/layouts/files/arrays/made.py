@@ -33,9 +33,7 @@ class MadeHandle(BytesHandle):
 
 
 STALLED_SECONDS = 10.0
-"""Seconds without progress after which a file that is being made no longer counts: its store may hang, and must not block
-others.
-"""
+"""Seconds without progress after which a file that is being made no longer counts, because its store may hang."""
 
 _AGAIN_SECONDS = 0.5
 
@@ -46,8 +44,9 @@ class Room:
     A file for which there will never be enough room is made while no other one is.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, stalled_seconds: float = STALLED_SECONDS) -> None:
         self._most = most
+        self._stalled_seconds = stalled_seconds
         self._changed = threading.Condition()
         self._at_work: dict[object, _AtWork] = {}
 
@@ -70,7 +69,7 @@ class Room:
                 self._changed.notify_all()
 
     def _taken(self) -> int:
-        return sum(one.needed for one in self._at_work.values() if not one.stalled())
+        return sum(one.needed for one in self._at_work.values() if one.idle_seconds() < self._stalled_seconds)
 
 
 class _AtWork:
@@ -82,13 +81,13 @@ class _AtWork:
         self._seen = progress()
         self._watch = Stopwatch()
 
-    def stalled(self) -> bool:
-        """True if there has been no progress for long."""
+    def idle_seconds(self) -> float:
+        """Return for how long no progress has been noticed."""
         now = self._progress()
         if now != self._seen:
             self._seen = now
             self._watch.restart()
-        return self._watch.seconds >= STALLED_SECONDS
+        return self._watch.seconds
 
 
 class MadeFiles:
@@ -98,9 +97,9 @@ class MadeFiles:
     made take at most the same amount again, unless there is only one.
     """
 
-    def __init__(self, cache_size: int) -> None:
+    def __init__(self, cache_size: int, stalled_seconds: float = STALLED_SECONDS) -> None:
         self._most = cache_size // 2
-        self.room = Room(self._most)
+        self.room = Room(self._most, stalled_seconds)
         self._lock = threading.Lock()
         self._open: dict[int, tuple[int, int]] = {}  # by content: how many handles have it, bytes
 

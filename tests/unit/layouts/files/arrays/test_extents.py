@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import h5py
 import nibabel
@@ -34,10 +34,10 @@ def files(store: Path, *names: str) -> dict[str, bytes]:
 
 def stored(path: Path, values: Any, fill: int = 0, **attributes: Any) -> Path:
     """Write an array as xarray does, big-endian numbers in Zarr v2."""
-    version = 2 if values.dtype.str[0] == ">" else 3
+    version: Literal[2, 3] = 2 if values.dtype.str[0] == ">" else 3
     names: dict[str, Any] = {"dimension_names": ["y", "x"]} if version == 3 else {}
     named = attributes if names else {**attributes, "_ARRAY_DIMENSIONS": ["y", "x"]}
-    group = zarr.open_group(path, mode="w", zarr_format=version)  # type: ignore[arg-type]
+    group = zarr.open_group(path, mode="w", zarr_format=version)
     made = group.create_array("a", shape=values.shape, dtype=values.dtype, fill_value=fill, attributes=named, **names)
     made[...] = values
     return path
@@ -55,7 +55,7 @@ def test_p12_unsigned_numbers_in_a_signed_type_are_unsigned_in_all_files(order: 
     for suffix in ("tif", "ome.tif"):
         with tifffile.TiffFile(io.BytesIO(found[suffix])) as file:
             np.testing.assert_array_equal(file.asarray(), meant)
-            nodata = file.pages[0].tags.get(42113)  # type: ignore[union-attr]
+            nodata = file.pages.first.tags.get(42113)
             assert suffix != "tif" or (nodata is not None and nodata.value == "65535")
     image: Any = nibabel.Nifti1Image.from_bytes(found["nii"])
     np.testing.assert_array_equal(np.asarray(image.dataobj.get_unscaled()).T, meant)
@@ -77,7 +77,7 @@ def test_a_missing_value_alone_is_missing_in_all_files(tmp_path: Path) -> None:
     stored(tmp_path / "s", values, missing_value=-999)
     found = files(tmp_path / "s", "a.tif", "a.envi.hdr", "a.csv", "a.preview.png")
     with tifffile.TiffFile(io.BytesIO(found["a.tif"])) as file:
-        assert file.pages[0].tags[42113].value == "-999"  # type: ignore[union-attr]
+        assert file.pages.first.tags[42113].value == "-999"
     assert b"data ignore value = -999\n" in found["a.envi.hdr"]
     assert found["a.csv"].splitlines()[1:] == [b"1,0,", b"4,5,6"]
 
@@ -88,6 +88,6 @@ def test_a_fill_value_of_zero_is_no_missing_element(tmp_path: Path) -> None:
     array[...] = [[0, 1, 2], [3, 4, 5]]
     found = files(tmp_path / "s", "a.tif", "a.envi.hdr", "a.csv")
     with tifffile.TiffFile(io.BytesIO(found["a.tif"])) as file:
-        assert 42113 not in file.pages[0].tags  # type: ignore[union-attr]
+        assert 42113 not in file.pages.first.tags
     assert b"ignore value" not in found["a.envi.hdr"]
     assert found["a.csv"].splitlines()[1:] == [b"0,1,2", b"3,4,5"]

@@ -11,7 +11,6 @@ from typing import NoReturn
 import pytest
 
 from fsbridge.errors import FsbridgeError, TimedOut
-from fsbridge.layouts.files.arrays import made as made_files
 from fsbridge.layouts.files.arrays.made import Room
 from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.twin import Twin
@@ -65,15 +64,14 @@ def test_p7_a_second_request_waits_less() -> None:
     go_on.set()
 
 
-def test_p7_files_of_stores_that_hang_do_not_stop_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(made_files, "STALLED_SECONDS", 0.1)
+def test_p7_files_of_stores_that_hang_do_not_stop_those_of_others() -> None:
     go_on = threading.Event()
 
     def hang() -> Walked:
         assert go_on.wait(PATIENCE)
         return MADE
 
-    room = Room(FILES_AT_A_TIME)
+    room = Room(FILES_AT_A_TIME, stalled_seconds=0.1)
     hung = [Making(f"hung{number}.h5", hang, room) for number in range(3)]
     try:
         assert Making("healthy.h5", lambda: MADE, room).wait(10.0) is MADE
