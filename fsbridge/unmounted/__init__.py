@@ -269,7 +269,7 @@ class VirtualTree:
         links = 0
         at: tuple[bytes, ...] = ()  # the present directory, without any link in it
         ahead = list(reversed(names))
-        node: AnyNode = tree.root
+        node: AnyNode = self.root
         while ahead:
             name = ahead.pop()
             if name == b"..":

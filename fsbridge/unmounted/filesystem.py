@@ -40,14 +40,16 @@ SCHEMES = {
 BLOCK = 1 << 20
 """Bytes that an open file reads ahead at a time, unless the caller says otherwise."""
 
-_REMOTE = frozenset(Remote.__dataclass_fields__)
+REMOTE_OPTIONS = frozenset(Remote.__dataclass_fields__)
 _OF_A_MOUNT = frozenset(
     {
         *("mountpoint", "allow_other", "uid", "gid", "umask", "nonempty", "force", "kernel_options", "environment"),
         *("foreground", "log_file", "log_level", "log_format", "access_log", "loop_limit", "xattrs", "read_ahead"),
     }
 )
-_PLAIN = frozenset(Config.__dataclass_fields__) - _OF_A_MOUNT - {"remote"}
+PLAIN_OPTIONS = frozenset(Config.__dataclass_fields__) - _OF_A_MOUNT - {"remote"}
+"""Options of object storage, and the other ones."""
+
 _FSSPEC = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths", "asynchronous", "loop", "batch_size"})
 """Options that fsspec passes to any file system."""
 
@@ -106,9 +108,9 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
         `fo` and `target_...` come from a chained URL.
         """
         super().__init__(**options)
-        _refuse_unknown("fsbridge", options, _REMOTE | _PLAIN | _FSSPEC)
-        remote = {name: value for name, value in options.items() if name in _REMOTE} | _access(target_options or {})
-        plain = {name: value for name, value in options.items() if name in _PLAIN}
+        _refuse_unknown("fsbridge", options, REMOTE_OPTIONS | PLAIN_OPTIONS | _FSSPEC)
+        remote = {name: value for name, value in options.items() if name in REMOTE_OPTIONS} | _access(target_options or {})
+        plain = {name: value for name, value in options.items() if name in PLAIN_OPTIONS}
         if source is not None and fo is not None:
             raise ValueError(f"two sources are named, {source!r} and {fo!r}: leave one out")
         named = _normal(_chained(fo, target_protocol) if source is None else source)
@@ -205,9 +207,9 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
             _refuse(path)
         return VirtualFile(self, path, block_size=block_size or BLOCK, **kwargs)
 
-    def _refused(self, path: Any = "", *args: Any, **kwargs: Any) -> NoReturn:
+    def _refused(self, *args: Any, **kwargs: Any) -> Any:
         """Raise an error, because nothing can be changed (P1)."""
-        _refuse(str(path))
+        _refuse(str(args[0] if args else kwargs.get("path", "")))
 
     mkdir = makedirs = rmdir = rm = rm_file = _rm = cp_file = copy = mv = pipe_file = put_file = touch = _refused
 

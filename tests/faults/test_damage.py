@@ -20,8 +20,7 @@ import pytest
 import tensorstore
 import z5py
 import zarr
-from conftest import MountFunction
-from mounting import Mount
+from mounting import Mount, MountFunction
 from stores import kvstore
 
 CHUNK = 512

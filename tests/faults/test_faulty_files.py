@@ -21,8 +21,8 @@ import hdf5_model
 import numpy as np
 import pytest
 import trio
-from conftest import MountFunction
 from faulty_mount import OPERATIONS, FaultyMount
+from mounting import MountFunction
 from small_stores import Found, absent, files, is_complete
 from tree_walker import content
 

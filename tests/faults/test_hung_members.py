@@ -225,7 +225,7 @@ def test_what_is_mounted_is_found_in_the_kernels_list_and_looked_at_there(hangin
     try:
         for name in ("hung", "healthy.zarr"):
             status, known = os.stat(parent / name), known_status(folder, name)  # in this order: it tells what was told last
-            assert all(getattr(known, field) == getattr(status, field) for field in known._fields), (known, status)
+            assert all(getattr(status, name) == value for name, value in known._asdict().items()), (known, status)
         with pytest.raises(FileNotFoundError):
             known_status(folder, "absent")
     finally:

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from conftest import MountFunction
 from fake_model import fake_array
+from mounting import MountFunction
 
 from fsbridge.layouts.zarr2 import array_attributes, array_document
 from fsbridge.layouts.zarr3 import array_document as zarr3_document

@@ -11,7 +11,19 @@ from fake_tree import FakeDirectory, FakeFile
 from fsspec.tests.abstract import AbstractFixtures
 from fsspec.tests.abstract.get import AbstractGetTests
 
+from fsbridge.tree import Directory
+from fsbridge.unmounted import VirtualTree, close_unused
 from fsbridge.unmounted.filesystem import FsbridgeFileSystem
+
+
+class TreeInMemory(VirtualTree):
+    """A tree that is empty at first, whatever the source has."""
+
+    memory = FakeDirectory()
+
+    @property
+    def root(self) -> Directory:
+        return self.memory
 
 
 class Prepared(FsbridgeFileSystem):
@@ -21,7 +33,13 @@ class Prepared(FsbridgeFileSystem):
 
     def __init__(self, source: Path) -> None:
         super().__init__(source)
-        self.tree._open.get().root = FakeDirectory()
+        self._in_memory = TreeInMemory(super().tree.config)
+        self._in_memory.memory = FakeDirectory()
+        close_unused(self, self._in_memory.close)
+
+    @property
+    def tree(self) -> VirtualTree:
+        return self._in_memory
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         self._folder(path.split("/"))
@@ -36,7 +54,7 @@ class Prepared(FsbridgeFileSystem):
         *folders, name = path.split("/")
         self._folder(folders).members[name.encode()] = FakeFile(value)
 
-    def rm(self, path: str, recursive: bool = False) -> None:  # type: ignore[override]
+    def rm(self, path: str, recursive: bool = False) -> None:
         *folders, name = path.split("/")
         del self._folder(folders).members[name.encode()]
 
@@ -49,7 +67,7 @@ class Prepared(FsbridgeFileSystem):
         return folder
 
 
-class TestReading(AbstractFixtures, AbstractGetTests):
+class TestReading(AbstractFixtures, AbstractGetTests):  # type: ignore[misc]  # fsspec has no types
     @pytest.fixture
     def fs(self, tmp_path: Path) -> Prepared:
         zarr.create_group(tmp_path / "a.zarr")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import gc
 import itertools
+import os
+import signal
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -207,10 +210,20 @@ def test_p7_what_is_dropped_in_the_middle_of_anything_waits_for_nothing(tmp_path
     opened = fs.open("scaled.npy")
     assert np.load(opened).tolist() == list(range(64))
     reader = max(hdf5_pids(fs))
-    with starting.starter(filters.make_program(()))._lock:
+    starter = starting.starter(filters.make_program(()))
+    assert starter.pid is not None
+    os.kill(starter.pid, signal.SIGSTOP)
+    try:
+        asking = threading.Thread(target=starter.reap, args=(1,))  # holds the lock until there is an answer
+        asking.start()
+        time.sleep(0.2)
         opened.close()
         del fs, opened
         gc.collect()
+        assert asking.is_alive()
+    finally:
+        os.kill(starter.pid, signal.SIGCONT)
+    asking.join()
     until(lambda: not Path(f"/proc/{reader}").exists())
 
 
@@ -246,11 +259,11 @@ def settled(fs: Any, path: str) -> bool:
 
 
 def test_p9_a_file_that_has_changed_is_stale_in_a_forked_process(tmp_path: Path) -> None:
-    zarr.save_array(tmp_path / "a.zarr", np.arange(10, dtype="i2"))
+    zarr.create_array(tmp_path / "a.zarr", data=np.arange(10, dtype="i2"))
     fs = fsspec.filesystem("fsbridge", source=tmp_path / "a.zarr", layout="files")
     file = fs.open("a.npy", block_size=16)
     file.read(1)
-    zarr.save_array(tmp_path / "a.zarr", np.arange(20, dtype="i4"), mode="w")
+    zarr.create_array(tmp_path / "a.zarr", data=np.arange(20, dtype="i4"), overwrite=True)
 
     def child() -> None:
         with pytest.raises(OSError, match="open it again") as caught:

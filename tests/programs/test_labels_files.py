@@ -15,7 +15,7 @@ import pytest
 import SimpleITK
 import tifffile
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
 
 VALUES = np.arange(2 * 6 * 7, dtype="<u8").reshape(2, 6, 7) * 40_000_000
 SMALL = VALUES // 1_000_000

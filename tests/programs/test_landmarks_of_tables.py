@@ -231,7 +231,8 @@ def made(source: Series, suffix: str, folder: Path) -> bytes:
 def test_p12_each_landmark_is_called_what_the_source_says(name: str, suffix: str, tmp_path: Path) -> None:
     source = SOURCES[name]
     found = READERS[suffix](made(source, suffix, tmp_path), source.array.rpartition("/")[2], tmp_path)
-    labels, values = zip(*source.points, strict=True)
+    labels: Sequence[Any] = [label for label, _ in source.points]
+    values: Sequence[Any] = [value for _, value in source.points]
     if suffix not in source.said.split():
         labels, values = (None,) * COUNT, source.codes or values  # not said, and nothing else either
     assert [value for _, value in found] == [*values]

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from conftest import MountFunction
 from hangar_data import unpack
+from mounting import MountFunction
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError
@@ -52,7 +52,7 @@ def test_p12_netcdf_reads_names_of_dimensions_dates_and_texts(climate: Path, mou
         assert single["time"].calendar == "360_day"
         for file in (whole, single):
             np.testing.assert_array_equal(file["time_bnds"][:, 1], np.arange(40) + 1)
-            dates = netCDF4.num2date(file["time"][:], file["time"].units, file["time"].calendar)
+            dates = np.asarray(netCDF4.num2date(file["time"][:], file["time"].units, file["time"].calendar))
             assert (dates[30].month, dates[30].day) == (2, 1)
     for suffix, kind in (("nc", "S"), ("h5", "O")):
         with h5py.File(mounted / f"climate.{suffix}") as raw:
@@ -104,12 +104,12 @@ def test_p12_excerpts_of_a_netcdf_file_have_its_dimensions(tmp_path: Path, mount
 
 def test_levels_of_an_image_have_dimensions_and_coordinates(tmp_path: Path, mount: MountFunction) -> None:
     group = zarr.open_group(tmp_path / "cells.zarr", mode="w", zarr_format=3)
-    scales = [{"type": "scale", "scale": [2.0, 0.5]}], [{"type": "scale", "scale": [2.0, 1.0]}]
+    scales: list[JSON] = [[{"type": "scale", "scale": [2.0, 0.5]}], [{"type": "scale", "scale": [2.0, 1.0]}]]
     axes: list[JSON] = [
         {"name": "z", "type": "space", "unit": "micrometer"},
         {"name": "x", "type": "space", "unit": "micrometer"},
     ]
-    datasets = [{"path": str(i), "coordinateTransformations": scale} for i, scale in enumerate(scales)]
+    datasets: list[JSON] = [{"path": str(i), "coordinateTransformations": scale} for i, scale in enumerate(scales)]
     group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
     for level, extent in enumerate((8, 4)):
         group.create_array(str(level), shape=(3, extent), chunks=(3, 4), dtype="<u2")[...] = level

@@ -14,7 +14,7 @@ import netcdf_readers
 import numpy as np
 import pytest
 import xarray
-from conftest import MountFunction
+from mounting import MountFunction
 from netcdf_cases import CASES, NUMPY, Case, write_numpy
 from netcdf_readers import Read, Shown
 from zarr.errors import UnstableSpecificationWarning

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import zarr
-from conftest import MountFunction
 from in_process import fsbridge
+from mounting import MountFunction
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from fsbridge.meaning.conventions.ome_versions import in_zarr2, in_zarr3

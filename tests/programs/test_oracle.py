@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import MountFunction
 from fake_s3 import BUCKET, FakeS3
-from mounting import Mount
+from mounting import Mount, MountFunction
 from readers import Member, assert_same, read
 from stores import ATTRIBUTES, CASES, FILL, SHAPE, Case, write_collection
 

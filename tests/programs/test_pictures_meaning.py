@@ -14,7 +14,7 @@ import pytest
 import tifffile
 import xarray
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
 
 from fsbridge.metadata import JSON
 
@@ -53,7 +53,7 @@ def test_channels_of_bytes_are_colours(photos: Path, mount: MountFunction) -> No
         np.testing.assert_array_equal(png(mounted / f"{name}.png"), RGB)
         for suffix in ("tif", "ome.tif"):
             with tifffile.TiffFile(mounted / f"{name}.{suffix}") as file:
-                assert file.pages[0].photometric.name == "RGB"
+                assert file.pages.first.photometric == tifffile.PHOTOMETRIC.RGB
                 np.testing.assert_array_equal(file.asarray(), RGB)
     assert not (mounted / "zyx.png").exists()
     with tifffile.TiffFile(mounted / "zyx.tif") as file:
@@ -68,7 +68,7 @@ def test_names_colours_and_windows_of_channels(tmp_path: Path, mount: MountFunct
         {"label": label, "color": color, "window": window}
         for label, color, window in zip(("DAPI", "GFP"), ("0000FF", "00FF00"), windows, strict=True)
     ]
-    datasets = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1, 1, 1]}]}]
+    datasets: list[JSON] = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1, 1, 1]}]}]
     scales: list[JSON] = [{"name": "my cells", "axes": axes, "datasets": datasets}]
     group.attrs["ome"] = {"version": "0.5", "multiscales": scales, "omero": {"channels": channels}}
     group.create_array("0", shape=(2, 4, 5), chunks=(2, 4, 5), dtype="<u2")[...] = 7
@@ -105,7 +105,7 @@ def test_a_map_has_its_place_and_its_missing_elements(tmp_path: Path, north_firs
     assert (place in header) == north_first
     assert ("map info" in header) == north_first, "ENVI has no lines that go from south to north"
     with tifffile.TiffFile(mounted / "tas.tif") as file:
-        tags = file.pages[0].tags
+        tags = file.pages.first.tags
         assert tags[42113].value == "-32768"
         assert '<Item name="SCALE" sample="0" role="scale">0.01</Item>' in tags[42112].value
         assert '<Item name="UNITTYPE" sample="0" role="unittype">&#176;C &amp;amp; more</Item>' in tags[42112].value
@@ -114,7 +114,7 @@ def test_a_map_has_its_place_and_its_missing_elements(tmp_path: Path, north_firs
 def placed(path: Path) -> tuple[list[float], dict[str, Any]]:
     """Return a GeoTIFF's outer corner of the first pixel, its steps, down and across, and its coordinate system."""
     with tifffile.TiffFile(path) as file:
-        tags, told = file.pages[0].tags, file.geotiff_metadata or {}
+        tags, told = file.pages.first.tags, file.geotiff_metadata or {}
         if 34264 in tags:
             matrix = np.asarray(tags[34264].value).reshape(4, 4)
             assert not matrix[0, 1]
@@ -155,7 +155,7 @@ def test_p12_evenly_spaced_maps_are_geotiffs(tmp_path: Path, mount: MountFunctio
         "words_map": (degrees, "words"), "utm_map": (meters, "utm: x y"), "unsaid": (meters, None), "uneven": (uneven, None),
         "turned": (rotated, "pole"), "lost": (meters, "nowhere"),
     }  # fmt: skip
-    variables = {
+    variables: dict[str, tuple[tuple[str, ...], object, object]] = {
         name: (tuple(axes), values, {} if mapping is None else {"grid_mapping": mapping})
         for name, (axes, mapping) in pictures.items()
     }
@@ -197,7 +197,7 @@ def test_channels_of_a_microscope_are_no_colours(
     """bioformats2raw writes every image with five axes, colour pictures as three channels called R, G, B or nothing."""
     count = 3 if labels is None else len(labels)
     group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
-    datasets = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1.0] * 5}]}]
+    datasets: list[JSON] = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1.0] * 5}]}]
     axes: list[JSON] = [{"name": name} for name in "tczyx"]
     group.attrs["multiscales"] = [{"version": "0.4", "name": "a", "axes": axes, "datasets": datasets}]
     if labels is not None:
@@ -209,7 +209,7 @@ def test_channels_of_a_microscope_are_no_colours(
     mounted = mount(tmp_path / "a.zarr", "--layout", "files").path
     assert (mounted / "0.png").exists() == shown
     with tifffile.TiffFile(mounted / "0.ome.tif") as file:
-        assert (file.pages[0].photometric.name == "RGB") == shown
+        assert (file.pages.first.photometric == tifffile.PHOTOMETRIC.RGB) == shown
         if shown:
             np.testing.assert_array_equal(file.asarray(), RGB)
             np.testing.assert_array_equal(png(mounted / "0.png"), RGB)

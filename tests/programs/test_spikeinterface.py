@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from conftest import MountFunction
-from mounting import Mount
+from mounting import Mount, MountFunction
 from paths import DATA
 
 CODECS = {"wavpack": "wavpack", "lossy": "wavpack", "flac": "flac"}

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MountFunction
-from mounting import Mount
+from mounting import Mount, MountFunction
 from readers import Member, read
 from zarr_python_2_data import ARCHIVE, FIXED, OBJECTS
 
