@@ -31,7 +31,7 @@ LISTED_MEMBERS = 10_000
 
 
 OPEN_MEMBERS = 8192
-"""Number of unused members that stay open. Each takes about 6 KB."""
+"""Most unused members that stay open. Each takes about 6 KB."""
 
 
 class Appearance(NamedTuple):
@@ -60,7 +60,9 @@ class CollectionSource(Source):
 
     format = COLLECTION
 
-    def __init__(self, store: Store, config: Config, open_member: OpenMember, shared: Shared) -> None:
+    def __init__(
+        self, store: Store, config: Config, open_member: OpenMember, shared: Shared, open_members: int = OPEN_MEMBERS
+    ) -> None:
         """`shared`: what the members share. It is closed with the collection."""
         self.store = store
         self._shared = shared
@@ -69,7 +71,7 @@ class CollectionSource(Source):
         self.is_cut = False
         """True if directories were met in which nothing has been looked for, because they lie too deep."""
         self._open_member = open_member
-        self._members = OpenedSources[tuple[Key, Format]](OPEN_MEMBERS)
+        self._members = OpenedSources[tuple[Key, Format]](open_members)
         self._formats: WeakValueDictionary[str, _MemberFormat] = WeakValueDictionary()  # by key
         self._in_use: WeakKeyDictionary[object, _MemberFormat] = WeakKeyDictionary()  # by `Source.lease`
         self.hung_members: HungMembers[Appearance] = HungMembers()

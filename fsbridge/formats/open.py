@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported, perhaps
-from fsbridge.formats.collection import CollectionSource
+from fsbridge.formats.collection import OPEN_MEMBERS, CollectionSource
 from fsbridge.formats.detect import (
     FIRST_LOOK,
     HINT,
@@ -54,6 +56,10 @@ def is_directory(path: str) -> bool:
 def local_store(path: str, config: Config) -> Store:
     """Return the store of a local directory."""
     return LocalStore(path, config.external_folders, config.for_everybody, config.immutable)
+
+
+FolderStore: TypeAlias = Callable[[str, Config], Store]
+"""Returns the store of a local directory, as `local_store` does."""
 
 
 def remote_object(location: Location, config: Config) -> tuple[Store, Key, int]:
@@ -101,8 +107,13 @@ def _inside(path: str, store: Store, config: Config) -> Format:
 class Opening:
     """Opens the sources of one mount, which share what is in `Shared`."""
 
-    def __init__(self, shared: Shared | None = None) -> None:
+    def __init__(
+        self, shared: Shared | None = None, folder_store: FolderStore = local_store, open_members: int = OPEN_MEMBERS
+    ) -> None:
+        """`open_members`: how many unused members of a collection stay open."""
         self._shared = shared or Shared()
+        self._folder_store = folder_store
+        self._open_members = open_members
 
     def source(self, path: str, config: Config) -> Source:
         """Open the hierarchy at `path`, as `open_source` says."""
@@ -164,7 +175,7 @@ class Opening:
         return self.open_path(form, path, config)
 
     def _directory(self, path: str, config: Config) -> Source:
-        store = local_store(path, config)
+        store = self._folder_store(path, config)
         try:
             form = _asked(config) or detect(store, config)
             source = self._on_store(form, store, path, config)
@@ -183,7 +194,8 @@ class Opening:
     def _on_store(self, form: Format | None, store: Store, text: str, config: Config) -> Source | None:
         """Open a source on `store` that owns the store. Returns None without a format, or for a format that reads paths."""
         if form == COLLECTION:
-            return CollectionSource(store, config, partial(self._member, store, text), self._shared)
+            open_member = partial(self._member, store, text)
+            return CollectionSource(store, config, open_member, self._shared, self._open_members)
         if form is None or form.access == "path":
             return None
         if config.format != "auto":

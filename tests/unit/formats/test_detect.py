@@ -9,6 +9,7 @@ import os
 import shutil
 import weakref
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,14 @@ from model_values import array_at, group_at, values
 
 from fsbridge.config import Config, Limits
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep, Unsupported
-from fsbridge.formats import open
+from fsbridge.formats.detect import unreadable
 from fsbridge.formats.hdf5.file import HDF5Limits, Pools
 from fsbridge.formats.open import Opening, open_source
 from fsbridge.formats.records import NAMES
 from fsbridge.formats.shared import Shared
 from fsbridge.lru import drop_all
 from fsbridge.model import Source
-from fsbridge.store import Key
-from fsbridge.store import local as local_store
+from fsbridge.store import Key, Member, Range, Stat
 from fsbridge.store.local import LocalStore
 
 DATA = np.arange(12, dtype="<i4").reshape(3, 4)
@@ -191,13 +191,9 @@ def test_a_path_inside_a_store_is_refused_with_the_store_to_name(tmp_path: Path,
         (errno.ENOTCONN, "unmount the stale mount with: fsbridge umount /s$"),
     ],
 )
-def test_the_error_of_a_refused_source_says_what_helps(monkeypatch: pytest.MonkeyPatch, code: int, hint: str) -> None:
-    def refuse(path: str) -> None:
-        raise OSError(code, os.strerror(code), path)
-
-    monkeypatch.setattr(open.os, "stat", refuse)
+def test_the_error_of_a_refused_source_says_what_helps(code: int, hint: str) -> None:
     with pytest.raises(SetupError, match=f"^/s: {os.strerror(code).lower()}\n.*{hint}"):
-        open_source("/s", Config("/s", ""))
+        raise unreadable("/s", OSError(code, os.strerror(code), "/s"), Config("/s", ""))
 
 
 def test_a_path_inside_a_file_is_refused_with_the_name_of_the_file(tmp_path: Path, opened: list[Source]) -> None:
@@ -291,9 +287,39 @@ def test_members_that_may_not_be_read_are_listed_and_hide_nothing(tmp_path: Path
     assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
 
 
-def test_p3_members_that_a_listing_cannot_describe_are_not_absent(
-    tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch
-) -> None:
+class FailingStore(LocalStore):
+    """A store that now fails to look at, list or read some members: `failing` holds pairs of a method and a name."""
+
+    def __init__(self, root: Path, error: Exception, failing: set[tuple[str, str]]) -> None:
+        super().__init__(str(root))
+        self.error = error
+        self.failing = failing
+
+    def source(self, opened: list[Source]) -> Any:
+        """The source that is found in this store."""
+        opened.append(Opening(folder_store=lambda *_: self).source(self.describe(Key("")), Config("", "")))
+        return opened[-1]
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
+        self._check("stat", key)
+        return super().stat(key, read)
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
+        self._check("read_range", key)
+        return super().read_range(key, start, length)
+
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
+        self._check("list", key)
+        for member in super().list(key, stats):
+            damaged = ("stat", member.name) in self.failing
+            yield Member(member.name, False, Stat(False, 0, 0, None, settled=False), True) if damaged else member
+
+    def _check(self, method: str, key: Key) -> None:
+        if (method, key.name) in self.failing:
+            raise self.error
+
+
+def test_p3_members_that_a_listing_cannot_describe_are_not_absent(tmp_path: Path, opened: list[Source]) -> None:
     """A collection was ENOENT, and chunks were absent, while the disk could not tell what the only member is."""
     zarr_at(tmp_path / "c/z", 3)
     (tmp_path / "c/d").mkdir()
@@ -306,60 +332,33 @@ def test_p3_members_that_a_listing_cannot_describe_are_not_absent(
     document = json.loads((tmp_path / "c/n/.zarray").read_text())
     del document["dimension_separator"]  # as zarr-python before 2.8
     (tmp_path / "c/n/.zarray").write_text(json.dumps(document))
-    root: Any = open_at(tmp_path / "c", opened).root
-    failing, told, looked = ["x.h5", "0"], local_store.member_of, LocalStore.stat
-
-    def member(entry: os.DirEntry[str], stats: bool) -> Any:
-        if entry.name in failing:
-            raise OSError(errno.EIO, "Input/output error")
-        return told(entry, stats)
-
-    def stat(self: LocalStore, key: Key, read: Any = None) -> Any:
-        if key.name in failing:
-            raise OSError(errno.EIO, "Input/output error")
-        return looked(self, key, read)
-
-    monkeypatch.setattr(local_store, "member_of", member)
-    monkeypatch.setattr(LocalStore, "stat", stat)
+    store = FailingStore(tmp_path / "c", OSError(errno.EIO, "Input/output error"), set())
+    root = store.source(opened).root
+    store.failing = {("stat", "x.h5"), ("stat", "0")}
     with pytest.raises(OSError, match="Input/output error"):
         root.child("d")
     with pytest.raises(OSError, match="Input/output error"):
         root.child("n").chunks.find((0, 0))
-    failing.clear()
+    store.failing.clear()
     assert [child.name for child in root.child("d").children()] == ["x.h5"]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), Stale("changed"), TimedOut("no answer")])
-def test_p3_what_cannot_be_read_now_is_not_taken_for_absent(
-    tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_p3_what_cannot_be_read_now_is_not_taken_for_absent(tmp_path: Path, opened: list[Source], error: Exception) -> None:
     """A plain directory was ENOENT while the disk failed to read the beginning of the only HDF5 file in it."""
     zarr_at(tmp_path / "c/z", 3)
     (tmp_path / "c/plain").mkdir()
     hdf5(tmp_path / "c/plain/x.h5")
-    root: Any = open_at(tmp_path / "c", opened).root
-    read, listed = LocalStore.read_range, LocalStore.list
-
-    def failing(self: LocalStore, key: Key, start: int, length: int) -> Any:
-        if key.name == "x.h5":
-            raise error
-        return read(self, key, start, length)
-
-    monkeypatch.setattr(LocalStore, "read_range", failing)
+    store = FailingStore(tmp_path / "c", error, set())
+    root = store.source(opened).root
+    store.failing = {("read_range", "x.h5")}
     with pytest.raises(type(error)):
         root.child("plain")
     assert sorted(child.name for child in root.children()) == ["plain", "z"]
-    monkeypatch.setattr(LocalStore, "read_range", read)
-
-    def broken(self: LocalStore, key: Key, stats: bool = False) -> Any:
-        if key.name == "plain":
-            raise error
-        return listed(self, key, stats)
-
-    monkeypatch.setattr(LocalStore, "list", broken)
+    store.failing = {("list", "plain")}
     with pytest.raises(type(error)):
         root.child("plain")
-    monkeypatch.setattr(LocalStore, "list", listed)
+    store.failing = set()
     assert [child.name for child in root.child("plain").children()] == ["x.h5"]
 
 
@@ -445,17 +444,14 @@ def test_members_come_and_go(tmp_path: Path, opened: list[Source]) -> None:
     assert np.array_equal(values(array_at(source.root, "new.h5/a")), DATA)
 
 
-def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(
-    tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(tmp_path: Path, opened: list[Source]) -> None:
     """New files come every day, and old ones go; what is still open of a member that was let go can be read on."""
-    monkeypatch.setattr("fsbridge.formats.collection.OPEN_MEMBERS", 3)
     for number in range(9):
         hdf5(tmp_path / f"h{number}.h5")
         zarr_at(tmp_path / f"z{number}.zarr", 2 + number % 2)
         ts_array(n5(tmp_path / f"n{number}.n5") / "a", "n5")
     shared = Shared(Pools(HDF5Limits(children=2, descriptors=2)))
-    source: Any = Opening(shared).source(str(tmp_path), Config(str(tmp_path), ""))
+    source: Any = Opening(shared, open_members=3).source(str(tmp_path), Config(str(tmp_path), ""))
     opened.append(source)
     names = [child.name for child in source.root.children()]
     arrays: dict[str, Any] = {name: array_at(source.root, f"{name}/a") for name in names}
@@ -479,13 +475,13 @@ def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(
 
 
 def test_p11_a_member_that_is_opened_again_and_again_beside_what_is_in_use_of_it_leaves_nothing(
-    tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, opened: list[Source]
 ) -> None:
     """Each opening was kept for as long as anything of the first one was in use."""
-    monkeypatch.setattr("fsbridge.formats.collection.OPEN_MEMBERS", 1)
     for name in ("a", "b"):
         ts_array(n5(tmp_path / f"{name}.n5") / "a", "n5")
-    source: Any = open_at(tmp_path, opened, "collection")
+    source: Any = Opening(open_members=1).source(str(tmp_path), Config(str(tmp_path), "", format="collection"))
+    opened.append(source)
     kept = source.root.child("a.n5")
     openings = [weakref.ref(source.root.child("a.n5").hierarchy.keyed)]
     for _ in range(5):
