@@ -140,8 +140,13 @@ class Deflate(Decoder):
             target = np.empty(size, np.uint8).data if out is None else out
             if native.inflate(container, data, target):
                 return target
-        start = partial(zlib.decompressobj, MAX_WBITS[container])
-        return expand(start, (zlib.error,), data, Output(size, limit, out), many=container == "gzip")
+        return inflate_by_zlib(container, data, Output(size, limit, out))
+
+
+def inflate_by_zlib(container: Literal["gzip", "zlib"], data: Buffer, target: Output) -> Buffer:
+    """Decode what libdeflate does not: several members, an unknown size, a system without the library, damage."""
+    start = partial(zlib.decompressobj, MAX_WBITS[container])
+    return expand(start, (zlib.error,), data, target, many=container == "gzip")
 
 
 MEMORY_BYTES = 256 << 20

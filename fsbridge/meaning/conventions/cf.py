@@ -52,7 +52,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
     mapping = written.attributes.get(_MAPPING)
     if mapping is not None:
         described = _mapping(written, mapping)
-        system = System(None, None) if described is None else _of_mapping(described)
+        system = System(None, None) if described is None else system_of_mapping(described)
         known = _transformed(replace(known, system=known.system or system), described or {})
     words = (text(single(written.attributes.get(name))) for name in ("long_name", "standard_name"))
     long_name = known.long_name or next((word for word in words if word is not None), None)
@@ -268,7 +268,8 @@ def _float(word: str) -> float | None:
         return None
 
 
-def _of_mapping(attributes: Attributes) -> System:
+def system_of_mapping(attributes: Attributes) -> System:
+    """Return the coordinate system of a grid mapping: by a code, else by well-known text, else by its parameters."""
     kind, codes = attributes.get("grid_mapping_name"), (epsg_code(attributes.get(name)) for name in ("epsg_code", "epsg"))
     code = next((code for code in codes if code is not None), None)
     systems = (system_of_wkt(attributes.get(name)) for name in ("crs_wkt", "spatial_ref"))

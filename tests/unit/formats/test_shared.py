@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,17 @@ from fake_model import FakeGroup, FakeSource
 from waiting import until
 
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError
-from fsbridge.formats.open import open_source
-from fsbridge.formats.shared import OpenedSources
+from fsbridge.errors import CorruptData
+from fsbridge.formats.collection import CollectionSource
+from fsbridge.formats.shared import OpenedSources, Shared
+from fsbridge.metadata import Format
 from fsbridge.model import Source
+from fsbridge.store import Key
+from fsbridge.store.local import LocalStore
+
+
+class Name(str):
+    """A name that can be referred to weakly."""
 
 
 class Closing(FakeSource):
@@ -87,22 +96,31 @@ def test_p11_of_a_store_that_cannot_be_opened_nothing_is_kept() -> None:
     def fails(path: str) -> Source:
         raise CorruptData(path)
 
-    for number in range(10):
+    names = [Name("/b") for _ in range(10)]
+    kept = list(map(weakref.ref, names))
+    while names:
         with pytest.raises(CorruptData):
-            sources.open(f"/{number}", fails)
-    assert not sources._lasting
-    assert not sources._opening._held
+            sources.open(names.pop(), fails)
+    gc.collect()
+    assert [name() for name in kept] == [None] * 10
 
 
 def test_p11_a_collection_keeps_nothing_of_members_that_cannot_be_opened(tmp_path: Path) -> None:
     for number in range(10):
         (tmp_path / f"{number}.zip").write_bytes(b"PK\x03\x04")
-    source: Any = open_source(str(tmp_path), Config(str(tmp_path), "", format="collection"))
+    members = list[weakref.ref[Source]]()
+
+    def open_member(form: Format, key: Key, config: Config) -> Source:
+        member = Closing()
+        members.append(weakref.ref(member))
+        raise CorruptData(key)
+
+    source = CollectionSource(LocalStore(str(tmp_path)), Config("", "", format="collection"), open_member, Shared())
     for number in range(10):
-        with pytest.raises(FsbridgeError):
+        with pytest.raises(CorruptData):
             source.root.child(f"{number}.zip")
-    assert not source._members._lasting
-    assert not source._members._opening._held, "those being opened"
+    gc.collect()
+    assert [member() for member in members] == [None] * 10
     source.close()
 
 

@@ -65,7 +65,7 @@ class BlockFile:
         start, length = self._position, len(view)
         self._fill(start, view)
         if self.instead is not None:
-            self._put_instead(start, view)
+            self._overlay(start, view)
         self._position += length
         if length <= DATA_BYTES and bytes(view[:4]) == b"TREE":
             self._remember_children(bytes(view))
@@ -172,7 +172,7 @@ class BlockFile:
             self.refused = True
         raise OSError("the file cannot be read")
 
-    def _put_instead(self, start: int, view: memoryview) -> None:
+    def _overlay(self, start: int, view: memoryview) -> None:
         assert self.instead is not None
         at, data = self.instead
         begin, end = max(start, at), min(start + len(view), at + len(data))

@@ -33,7 +33,17 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarg
 from fsbridge.formats.icechunk import IcechunkSource, flatbuffers
 from fsbridge.formats.icechunk.flatbuffers import Table
 from fsbridge.formats.icechunk.manifests import Manifest, Native, Virtual, VirtualObjects
-from fsbridge.formats.icechunk.records import HEADER_BYTES, History, Kind, Payload, Snapshot, parse_id, spell, unwrap
+from fsbridge.formats.icechunk.records import (
+    HEADER_BYTES,
+    History,
+    Kind,
+    Payload,
+    Snapshot,
+    SnapshotNode,
+    parse_id,
+    spell,
+    unwrap,
+)
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.formats.open import open_source
 from fsbridge.model import Group, as_array
@@ -468,7 +478,7 @@ def test_p6_a_file_that_decodes_to_more_than_the_cache_holds_is_refused(reposito
             unwrap(stored, kind, size - 1)
         source = Repository(LocalStore(str(repository)), ROOT, Config(str(repository), "", cache_size=len(stored) - 1))
         with pytest.raises(TooLarge, match="--cache-size"):
-            source._file(f"{kind}s", path.name, kind, lambda payload, _: payload)
+            source.snapshot(path.name) if kind == "snapshot" else source.table(path.name, SnapshotNode(b"", b"", None), 1)
         source.store.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 import rasterio.crs
 
 from fsbridge.meaning import Projection, System
-from fsbridge.meaning.conventions.cf import _of_mapping
+from fsbridge.meaning.conventions.cf import system_of_mapping
 from fsbridge.meaning.conventions.cf_mappings import _CODES, code_of_mapping, projection_of_mapping
 
 NAMES = {
@@ -96,5 +96,5 @@ def test_a_polar_projection_does_not_contradict_itself(change: dict[str, Any]) -
 
 def test_a_text_without_a_code_has_the_projection_of_the_parameters() -> None:
     text = 'PROJCS["own",GEOGCS["own",DATUM["WGS_1984"]],PROJECTION["Lambert_Conformal_Conic_2SP"]]'
-    assert _of_mapping({**CONE, "crs_wkt": text}) == System(None, False, projection_of_mapping(CONE))
-    assert _of_mapping({**CONE, "epsg_code": 3395}) == System(3395, False)
+    assert system_of_mapping({**CONE, "crs_wkt": text}) == System(None, False, projection_of_mapping(CONE))
+    assert system_of_mapping({**CONE, "epsg_code": 3395}) == System(3395, False)
