@@ -16,6 +16,7 @@ from fsbridge.config import Config
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedSource
 from fsbridge.formats.open import Opening
 from fsbridge.model import Array, Group
+from fsbridge.store import ROOT, Store
 from fsbridge.store.local import LocalStore
 
 NUMBERS = ("bool", *(f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64)), "float16", "float32", "float64", "complex64")
@@ -26,20 +27,21 @@ SHAPE = (9, 10)
 Document = dict[str, Any]
 
 
-def source(path: Path | str) -> KeyedSource:
-    hierarchy = Opening().open_in_store("zarr3", LocalStore(str(path)), Config(str(path), ""))
+def source(place: Path | str | Store) -> KeyedSource:
+    store = place if isinstance(place, Store) else LocalStore(str(place))
+    hierarchy = Opening().open_in_store("zarr3", store, Config(store.describe(ROOT), ""))
     assert isinstance(hierarchy, KeyedSource)
     return hierarchy
 
 
-def root_array(path: Path | str) -> Array:
-    root = source(path).root
+def root_array(place: Path | str | Store) -> Array:
+    root = source(place).root
     assert isinstance(root, KeyedArray)
     return root
 
 
-def root_group(path: Path | str) -> Group:
-    root = source(path).root
+def root_group(place: Path | str | Store) -> Group:
+    root = source(place).root
     assert isinstance(root, KeyedGroup)
     return root
 

@@ -314,13 +314,16 @@ def _info(span: Span, offset: int, length: int) -> ChunkInfo:
     return ChunkInfo(info.version, length, info.mtime_ns, location, info.settled, info.changed_ns)
 
 
-def merged(parts: Iterator[Members]) -> Iterator[Members]:
-    """Join the parts of a listing, found shard by shard, to few pieces, because each costs the kernel a request."""
+def merged(parts: Iterator[Members], seconds: float = MERGED_SECONDS) -> Iterator[Members]:
+    """Join the parts of a listing, found shard by shard, to few pieces, because each costs the kernel a request.
+
+    A part is handed on at the latest when the next one comes and `seconds` have passed.
+    """
     some: Members = []
     since = Stopwatch()
     for more in parts:
         some += more
-        if len(some) >= BATCH_NAMES or since.seconds > MERGED_SECONDS:
+        if len(some) >= BATCH_NAMES or since.seconds > seconds:
             yield some[:BATCH_NAMES]
             some = some[BATCH_NAMES:]
             since.restart()

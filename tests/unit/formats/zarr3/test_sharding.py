@@ -11,6 +11,7 @@ import google_crc32c
 import numpy as np
 import pytest
 import zarr
+from counting_store import CountingStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_reader import read_array, read_chunk, stored_chunks
@@ -18,13 +19,10 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from zarr3_documents import GOOD, check, create_tensorstore, index, int16, root_array, sharded, values, write
 
 from fsbridge.asking import WouldWait, without_waiting
-from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.formats.open import Opening
-from fsbridge.formats.zarr3 import sharding
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
-from fsbridge.store import BATCH_NAMES, Key, Stat
-from fsbridge.store.local import LocalStore
+from fsbridge.formats.zarr3.sharding import merged
+from fsbridge.store import BATCH_NAMES
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 
@@ -171,28 +169,11 @@ def test_no_dimensions(tmp_path: Path) -> None:
 # one range read
 
 
-class Counting(LocalStore):
-    """Counts what is read."""
-
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self.ranges: list[int] = []
-        self.wholes: list[Key] = []
-
-    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
-        self.wholes.append(key)
-        return super().read(key, limit)
-
-    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
-        self.ranges.append(length)
-        return super().read_range(key, start, length)
-
-
 def test_an_inner_chunk_is_one_range_read(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path, shape=(64, 64), chunks=(4, 4), shards=(64, 64), dtype="u1", compressors=[])
     array[...] = values(np.dtype("u1"), (64, 64))
-    store = Counting(str(tmp_path))
-    found: Any = Opening().open_in_store("zarr3", store, Config("", "")).root
+    store = CountingStore(str(tmp_path))
+    found = root_array(store)
     for position in itertools.product(range(16), range(16)):
         read_chunk(found, position)
     index_bytes = 16 * 16 * 16 + 4
@@ -204,8 +185,8 @@ def test_an_inner_chunk_is_one_range_read(tmp_path: Path) -> None:
 def test_listing_reads_indexes_only(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path, shape=(64, 64), chunks=(4, 4), shards=(32, 32), dtype="u1")
     array[...] = 1
-    store = Counting(str(tmp_path))
-    found: Any = Opening().open_in_store("zarr3", store, Config("", "")).root
+    store = CountingStore(str(tmp_path))
+    found = root_array(store)
     assert len(list(stored_chunks(found))) == 256
     assert found.chunks.count() == 256
     assert store.ranges == [8 * 8 * 16 + 4] * 4
@@ -355,20 +336,18 @@ def test_p9_an_inner_chunk_that_is_held_open_is_the_one_that_was_found(tmp_path:
     held.close()
 
 
-def test_p9_p11_inner_chunks_that_are_opened_together_share_their_open_shard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p9_p11_inner_chunks_that_are_opened_together_share_their_open_shard(tmp_path: Path) -> None:
     shards = {f"c/{shard}": GOOD + index((EMPTY, EMPTY) if shard else (0, 4), (4, 4)) for shard in range(2)}
-    array = root_array(write(tmp_path, sharded(), shards))
-    opened: list[str] = []
-    before, files = LocalStore.open_object, len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(LocalStore, "open_object", lambda store, key: opened.append(str(key)) or before(store, key))
+    store = CountingStore(str(write(tmp_path, sharded(), shards)))
+    array = root_array(store)
+    store.opened.clear()
+    files = len(os.listdir("/proc/self/fd"))
     first = array.chunks.open((0,))
     second = array.chunks.open((1,), first)
     with pytest.raises(NotFound):
         array.chunks.open((2,), second)
     other = array.chunks.open((3,), second)
-    assert opened == ["c/0", "c/1", "c/1"]
+    assert store.opened == ["c/0", "c/1", "c/1"]
     out = bytearray(4)
     for chunk, wanted in ((first, [1, 2]), (second, [3, 4]), (other, [3, 4])):
         chunk.read_into(memoryview(out))
@@ -562,15 +541,21 @@ def test_p6_a_large_shard_is_listed_in_batches(tmp_path: Path) -> None:
     assert [coordinate for batch in batches for coordinate, _ in batch] == list(range(10_000))
 
 
-def test_shards_of_one_directory_are_listed_in_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharding, "MERGED_SECONDS", 600.0)
+def test_parts_that_are_found_within_the_time_are_listed_in_one_batch() -> None:
+    parts = [[(number, 7), (number + 1, 7)] for number in range(0, 20, 2)]
+    assert list(merged(iter(parts), 600.0)) == [[(number, 7) for number in range(20)]]
+    assert list(merged(iter(parts), 0.0)) == parts
+    assert max(map(len, merged(iter(parts * BATCH_NAMES), 600.0))) == BATCH_NAMES
+
+
+def test_shards_of_one_directory_are_listed_together(tmp_path: Path) -> None:
     document = sharded()
     document["shape"] = [40]
     shards = {f"c/{number}": bytes(8) + index((0, 4), (4, 4)) for number in range(10) if number != 3}
     array = root_array(write(tmp_path, document, shards))
     batches = list(array.chunks.scan(()))
     assert [coordinate for batch in batches for coordinate, _ in batch] == [i for i in range(20) if i // 2 != 3]
-    assert len(batches) == 1
+    assert len(batches) < len(shards)
 
 
 def test_a_run_of_inner_chunks_is_fetched_together() -> None:
