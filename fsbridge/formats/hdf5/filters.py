@@ -6,7 +6,6 @@ named, whatever HDF5's own environment variables say. Not here: decoders (`codec
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Sequence
 from importlib import util
@@ -63,7 +62,6 @@ LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc
 """Where the dynamic linker looks for what a plug-in needs."""
 
 
-@functools.cache
 def find_plugins() -> tuple[str, ...]:
     """Return the folder of the `hdf5plugin` package if it is installed beside fsbridge. Nothing of it is imported."""
     spec = util.find_spec(table.HDF5PLUGIN.name)

@@ -20,7 +20,6 @@ from fsbridge import cli
 from fsbridge.codecs import table
 from fsbridge.codecs.hdf5 import lzo
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.hdf5 import filters as hdf5_filters
 from fsbridge.formats.hdf5.child import chunks
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS
 
@@ -336,7 +335,7 @@ def test_p5_plugins_of_the_installed_package_are_found(tmp_path: Path) -> None:
 @pytest.fixture
 def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if `hdf5plugin` was not installed."""
-    monkeypatch.setattr(hdf5_filters, "find_plugins", tuple)
+    monkeypatch.setitem(sys.modules, hdf5plugin.__name__, None)
 
 
 @pytest.mark.usefixtures("without_plugins")
