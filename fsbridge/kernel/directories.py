@@ -1,7 +1,7 @@
 """The remembered contents of recently read directories, so that opening and listing one again needs no worker thread.
 
-A listing is shown until it is too old (P9). Above `MAX_BYTES` the least recently used ones are dropped. The second walk of a
-tree lives from this: it takes a tenth of the first one's time. Not here: which directories are read ahead
+A listing is shown until it is too old (P9). Above `Limits.directories_bytes` the least recently used ones are dropped. The
+second walk of a tree lives from this: it takes a tenth of the first one's time. Not here: which directories are read ahead
 (`readahead/directories.py`), positions in a listing (`handles.py`).
 """
 
@@ -18,10 +18,8 @@ from fsbridge.errors import FsbridgeError
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import KnownListing, all_batches
 from fsbridge.kernel.inodes import ROOT, InodeTable
+from fsbridge.kernel.limits import USUAL, Limits
 from fsbridge.tree import Attrs, Directory, Entry, Numbered
-
-MAX_BYTES = 32 << 20
-"""Memory for all remembered directories, in bytes: roughly 5,000 arrays with three directories each."""
 
 USED_SECONDS = 3.0
 """Seconds since its last use for which a directory is remembered, although it is too old to be shown."""
@@ -33,9 +31,10 @@ BELOW_DIRECTORIES = 16
 class Directories:
     """The directories of one mount that were read lately, by inode. For the event loop's thread."""
 
-    def __init__(self, inodes: InodeTable, ages: Ages) -> None:
+    def __init__(self, inodes: InodeTable, ages: Ages, limits: Limits = USUAL) -> None:
         self._inodes = inodes
         self._ages = ages
+        self._max_bytes = limits.directories_bytes
         self._readings: OrderedDict[int, KnownListing] = OrderedDict()  # the one used last is the last
         self.nbytes = 0
         """Memory that the directories take, roughly, in bytes."""
@@ -78,7 +77,7 @@ class Directories:
         self.forget(inode)
         self._readings[inode] = reading
         self.nbytes += reading.nbytes
-        while self.nbytes > MAX_BYTES and self._readings:
+        while self.nbytes > self._max_bytes and self._readings:
             self.forget(next(iter(self._readings)))
         self.expire()
 
@@ -128,7 +127,9 @@ class Directories:
         return reading
 
 
-def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, asked: float = math.inf) -> KnownListing | None:
+def read_directory(
+    ages: Ages, limits: Limits, node: Directory, attrs: Attrs | None = None, asked: float = math.inf
+) -> KnownListing | None:
     """Read all of a directory; None if it is too large or takes long. Blocks; raises what the listing raises.
 
     `attrs`: its attributes, if the listing of the directory above gave them at the time `asked`.
@@ -136,7 +137,7 @@ def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, aske
     with ages.begin_listing(node.extent) as answers:
         shown = node.refresh()  # this asks for the present state, so the attributes need not
         attrs = attrs or node.attrs()
-        batches = all_batches(shown)
+        batches = all_batches(shown, limits)
     if batches is None:
         return None
     reading = KnownListing(node, shown, batches, min(asked, answers.oldest))
@@ -144,18 +145,18 @@ def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, aske
     return reading
 
 
-def read_tree(ages: Ages, node: Directory) -> KnownListing | None:
+def read_tree(ages: Ages, limits: Limits, node: Directory) -> KnownListing | None:
     """Read all of a directory, and the directories below it if they are few; see `read_directory`.
 
     A walk of small arrays costs a third less than if each array's directory of chunks were read by a job of its own.
     """
-    reading = read_directory(ages, node)
+    reading = read_directory(ages, limits, node)
     if reading is not None:
-        _read_below(ages, reading, reading, iter(range(BELOW_DIRECTORIES)))
+        _read_below(ages, limits, reading, reading, iter(range(BELOW_DIRECTORIES)))
     return reading
 
 
-def _read_below(ages: Ages, top: KnownListing, reading: KnownListing, room: Iterator[int]) -> None:
+def _read_below(ages: Ages, limits: Limits, top: KnownListing, reading: KnownListing, room: Iterator[int]) -> None:
     """Read the directories below `reading`, at most as many as `room` has left.
 
     Chunk directories of any depth are kept in `top`, the reading of the array's directory; named ones in their parent's.
@@ -167,25 +168,26 @@ def _read_below(ages: Ages, top: KnownListing, reading: KnownListing, room: Iter
         if next(room, None) is None:
             return
         try:
-            below = _read_member(ages, reading, entry)
+            below = _read_member(ages, limits, reading, entry)
         except (FsbridgeError, OSError):
             continue  # the program that enters it meets the error
         if below is None:
             return
         if isinstance(entry.node, int):
-            _read_below(ages, top, below, room)
+            _read_below(ages, limits, top, below, room)
             top.keep(entry.node, below)
         else:
-            _read_below(ages, below, below, room)
+            _read_below(ages, limits, below, below, room)
             reading.keep(entry.name, below)
 
 
-def _read_member(ages: Ages, reading: KnownListing, entry: Entry) -> KnownListing | None:
+def _read_member(ages: Ages, limits: Limits, reading: KnownListing, entry: Entry) -> KnownListing | None:
     if isinstance(entry.node, int):
         assert reading.shown.space is not None
-        return read_directory(ages, cast(Directory, reading.shown.space.node(entry.node)), entry.attrs, reading.asked)
+        node = cast(Directory, reading.shown.space.node(entry.node))
+        return read_directory(ages, limits, node, entry.attrs, reading.asked)
     assert entry.node is not None
-    return read_directory(ages, cast(Directory, entry.node()))
+    return read_directory(ages, limits, cast(Directory, entry.node()))
 
 
 def _directories(reading: KnownListing) -> Iterator[Entry]:

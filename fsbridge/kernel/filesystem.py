@@ -28,10 +28,11 @@ from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listin
 from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.jobs import Jobs, Loads
 from fsbridge.kernel.lanes import Subject
+from fsbridge.kernel.limits import USUAL, Limits
 from fsbridge.kernel.pages import PageVersions, StaleOpens
 from fsbridge.kernel.readahead import NoReadAhead, ReadAhead
 from fsbridge.kernel.records import HELD, Record, open_node
-from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, possible_target
+from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, Reply, possible_target
 from fsbridge.threads.deadlines import Stopwatch
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
@@ -45,8 +46,17 @@ class Filesystem(pyfuse3.Operations):
     enable_writeback_cache = False
     enable_acl = False
 
-    def __init__(self, root: Directory, config: Config, jobs: Jobs) -> None:
+    def __init__(
+        self,
+        root: Directory,
+        config: Config,
+        jobs: Jobs,
+        limits: Limits = USUAL,
+        reply: Reply = pyfuse3.readdir_reply,
+    ) -> None:
+        """`reply`: adds an entry to the reply to `readdir`."""
         super().__init__()
+        self._limits = limits
         self.config = config
         self.begun = threading.Event()
         self.jobs = jobs
@@ -59,17 +69,17 @@ class Filesystem(pyfuse3.Operations):
         self.reporter = Reporter(self.counters)
         self.under_way = 0
         self.stale = StaleOpens()
-        self.inodes = InodeTable(root, self._unread)
+        self.inodes = InodeTable(root, self._unread, limits)
         self.files: HandleTable[OpenFile] = HandleTable()
         self.listings: HandleTable[Listing] = HandleTable()
         self.pages = PageVersions()
         self.ages = Ages(config)
-        self.directories = Directories(self.inodes, self.ages)
+        self.directories = Directories(self.inodes, self.ages, limits)
         self.ahead = NoReadAhead()
         if config.read_ahead:
-            self.ahead = ReadAhead(config, self.inodes, self.directories, jobs, self.ages, self._failed_ahead)
+            self.ahead = ReadAhead(config, self.inodes, self.directories, jobs, self.ages, self._failed_ahead, limits)
         self._loads = Loads(jobs, config, self.ages)
-        self.replies = Replies(self.inodes, self.ages, config)
+        self.replies = Replies(self.inodes, self.ages, config, reply)
 
     def init(self) -> None:
         """Note that the kernel has begun to send requests."""
@@ -323,9 +333,9 @@ class Filesystem(pyfuse3.Operations):
         await self.ahead.note_entering(inode, reading is not None)
         reading = reading or self.directories.known(inode)
         if reading is not None:
-            listing = Listing(inode, reading.node, reading)
+            listing = Listing(inode, reading.node, reading, self._limits)
         else:
-            listing = await self._ask(inode, partial(begun_listing, inode, self.ages))
+            listing = await self._ask(inode, partial(begun_listing, inode, self.ages, self._limits))
             if listing.reading is not None:
                 self.directories.remember(inode, listing.reading)
         self.ahead.note_listing(listing)
@@ -344,7 +354,7 @@ class Filesystem(pyfuse3.Operations):
                 await self._loads.list(listing, position, rewind)
                 rewind = False
             except TimedOut:  # the abandoned job still works on this listing
-                self.listings.replace(fh, Listing(listing.inode, listing.directory))
+                self.listings.replace(fh, Listing(listing.inode, listing.directory, limits=self._limits))
                 raise
             if (whole := listing.whole()) is not None:
                 self.directories.remember(listing.inode, whole)

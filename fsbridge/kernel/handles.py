@@ -21,6 +21,7 @@ import trio
 from fsbridge.asking import as_of, before_waiting, context, oldest
 from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.kernel.ages import Ages
+from fsbridge.kernel.limits import USUAL, Limits
 from fsbridge.kernel.pages import Scattered
 from fsbridge.kernel.records import HELD, Parked, Record, open_node
 from fsbridge.threads.deadlines import Deadline
@@ -30,20 +31,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-BEGINNING_SECONDS = 0.05
-"""Seconds for which the job that opens a directory also reads it: most are complete by then and need no other job."""
-
-READING_BYTES = 10 << 20
-"""Most memory, in bytes, that the whole listing of a directory may take to be kept: 35,000 arrays, or 650,000 chunks."""
-
 DIRECTORY_BYTES, ENTRY_BYTES, NUMBERED_BYTES = 1600, 300, 16
 """Bytes of memory, roughly, of a directory whose whole listing is kept, of each of its entries, and of each numbered one.
 
 Measured for small arrays of three directories each: with their open documents they take 5.5 KiB.
 """
-
-JUST_SECONDS = 0.1
-"""Seconds after opening a directory for which a listing may show what the open has read, even with a TTL of 0."""
 
 FIRST_ENTRIES = 16
 """Number of entries among which a listing's first chunk is looked for: only a few documents precede it."""
@@ -215,7 +207,10 @@ class Listing:
     _ended = False
     _kept = 0  # bytes, roughly, that they take
 
-    def __init__(self, inode: int, directory: Directory, reading: KnownListing | None = None) -> None:
+    def __init__(
+        self, inode: int, directory: Directory, reading: KnownListing | None = None, limits: Limits = USUAL
+    ) -> None:
+        self._limits = limits
         self.inode = inode
         self.directory = directory
         self.reading = reading
@@ -240,12 +235,12 @@ class Listing:
     def begins(self, ages: Ages) -> bool:
         """True if a request for the beginning can be answered with what `begin` has read: once, and while that is young."""
         untouched, self._untouched = self._untouched, False
-        return untouched and ages.listed_again(self._begun, self.shown.extent, JUST_SECONDS)
+        return untouched and ages.listed_again(self._begun, self.shown.extent, self._limits.just_seconds)
 
     def begin(self) -> None:
         """Read the first batches after `restart`, or all of a small directory. Blocks: for a worker thread."""
         self._untouched = True
-        deadline = Deadline(BEGINNING_SECONDS)
+        deadline = Deadline(self._limits.beginning_seconds)
         while self._all is not None and (batch := self._next()) is not None:
             self._ready.append(batch)
             if not batch or deadline.passed:
@@ -333,7 +328,7 @@ class Listing:
         if self._all is not None:
             self._all.append(packed := _packed(shown))
             self._kept += _nbytes(packed)
-            if self._kept > READING_BYTES:
+            if self._kept > self._limits.listing_bytes:
                 self._all = None
         return shown
 
@@ -349,13 +344,13 @@ _OVER: Iterator[Sequence[Entry]] = iter(())
 _TIMED = (Numbered, Dated)  # isinstance takes several times as long for a union as for a tuple
 
 
-def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
+def all_batches(shown: Contents, limits: Limits = USUAL) -> list[Sequence[Entry]] | None:
     """Return everything that a listing shows, in few batches; None if that is too much or takes long.
 
     Blocks; raises the listing's errors.
     """
-    deadline = Deadline(BEGINNING_SECONDS)
-    room = READING_BYTES
+    deadline = Deadline(limits.beginning_seconds)
+    room = limits.listing_bytes
     batches: list[Sequence[Entry]] = []
     for batch in shown.entries():
         batches.append(_packed(_dated(batch, oldest())))
@@ -443,12 +438,12 @@ def _possible(name: bytes) -> bool:
     return 0 < len(name) <= MAX_NAME and b"/" not in name and b"\0" not in name and name not in (b".", b"..")
 
 
-def begun_listing(inode: int, ages: Ages, node: AnyNode) -> Listing:
+def begun_listing(inode: int, ages: Ages, limits: Limits, node: AnyNode) -> Listing:
     """Return a new listing of a directory, with its beginning read. Blocks; raises an error if the directory is gone."""
     before_waiting()
     directory = cast(Directory, node)
     with ages.begin_listing(directory.extent):
-        listing = Listing(inode, directory)
+        listing = Listing(inode, directory, limits=limits)
         listing.restart()  # this asks for the present state, so the attributes need not
         attrs = node.attrs()
         try:
@@ -458,4 +453,4 @@ def begun_listing(inode: int, ages: Ages, node: AnyNode) -> Listing:
                 listing.reading.attrs, listing.reading.asked = attrs, oldest()
             return listing
         except Exception:  # any error: the request for the entries meets it again
-            return Listing(inode, directory)
+            return Listing(inode, directory, limits=limits)

@@ -20,6 +20,7 @@ from typing import NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from fsbridge.errors import Stale
+from fsbridge.kernel.limits import USUAL, Limits
 from fsbridge.kernel.records import KINDS, InodeRows, Parked, Range, Record, Row, Used
 from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space
 
@@ -27,9 +28,6 @@ ROOT = 1
 
 MAX_SPACE = 1 << 40
 """Positions of the largest space that gets a range: 2^63 / 2^40 leaves room for eight million such ranges in one mount."""
-
-OPENED_NODES = 2048
-"""Nodes and spaces that stay open: an array takes about 8 KiB with its metadata and its space."""
 
 
 class Place(NamedTuple):
@@ -43,7 +41,12 @@ class Place(NamedTuple):
 class InodeTable:
     """The table of all inodes of one mount, as the module's text describes."""
 
-    def __init__(self, root: Directory, released: Callable[[int, Space | None], object] = lambda base, space: None) -> None:
+    def __init__(
+        self,
+        root: Directory,
+        released: Callable[[int, Space | None], object] = lambda base, space: None,
+        limits: Limits = USUAL,
+    ) -> None:
         """Make the table. It calls `released` when it parks a space, and when the kernel has forgotten all of a space.
 
         `released` gets the first number of the range, and the space if it was open.
@@ -57,6 +60,7 @@ class InodeTable:
         self._pinned: dict[int, Used] = {}  # those that cannot be opened again
         self._singles: dict[tuple[Space, int], int] = {}  # numbers of nodes of spaces without a range
         self._released = released
+        self._opened_nodes = limits.opened_nodes
         self._add(None, 0, b"", "directory", None).node = root
 
     def __len__(self) -> int:
@@ -359,7 +363,7 @@ class InodeTable:
                 break
             above = self._opened.get(used.above.inode)
             used.above = used = above if isinstance(above, Record) else used.above
-        while len(self._opened) > OPENED_NODES:
+        while len(self._opened) > self._opened_nodes:
             self._park(self._opened.popitem(last=False)[1])
 
     def _park(self, unused: Used) -> None:

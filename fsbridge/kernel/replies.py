@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Callable
+from typing import TypeAlias
 
-import pyfuse3
 from pyfuse3 import EntryAttributes, ReaddirToken
 
 from fsbridge.config import Config
@@ -44,6 +45,9 @@ MAX_TARGET = 4095
 MAX_XATTR = 65536
 """Most bytes of an extended attribute that the kernel accepts."""
 
+Reply: TypeAlias = Callable[[ReaddirToken, bytes, EntryAttributes, int], bool]
+"""Adds an entry to the reply with that token; the number is its position plus 1. False if the entry does not fit."""
+
 _MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link": stat.S_IFLNK | 0o777}
 
 
@@ -54,9 +58,11 @@ class Replies:
     modes of the store's own files are checked by the store (`store/local/files.py`).
     """
 
-    def __init__(self, inodes: InodeTable, ages: Ages, config: Config) -> None:
+    def __init__(self, inodes: InodeTable, ages: Ages, config: Config, reply: Reply) -> None:
+        """`reply`: adds an entry to the reply to `readdir`."""
         self._inodes = inodes
         self._ages = ages
+        self._reply = reply
         self._ttl = FOREVER_SECONDS if config.immutable else config.metadata_ttl
         self._immutable = config.immutable
         self._modes = {kind: mode & ~config.hidden_mode if kind != "link" else mode for kind, mode in _MODES.items()}
@@ -85,7 +91,7 @@ class Replies:
         for position, name, number in ((0, b".", inode), (1, b"..", self._inodes.parent(inode))):
             if position >= start_id:
                 entry.st_ino = number
-                if not pyfuse3.readdir_reply(token, name, entry, position + 1):
+                if not self._reply(token, name, entry, position + 1):
                     return False
         return True
 
@@ -110,7 +116,7 @@ class Replies:
 
     def _numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
         """Fill the reply from entry `first` of the batch on; `last_id`: id of the one before. Returns how many fitted."""
-        entry, reply, begun = self._entry, pyfuse3.readdir_reply, last_id
+        entry, reply, begun = self._entry, self._reply, last_id
         self._fill(entry, Attrs(batch.kind, batch.size, 0), ttl)
         base += batch.first
         shown = 0
@@ -126,7 +132,7 @@ class Replies:
 
     def _others(self, listing: Listing, position: int, base: int | None, ttl: float, token: ReaddirToken) -> int:
         """Fill the reply with entries of any kind. Returns how many of those that fitted are numbered from `base` on."""
-        entry, reply, batch = self._entry, pyfuse3.readdir_reply, listing.batch
+        entry, reply, batch = self._entry, self._reply, listing.batch
         space = listing.shown.space
         numbered, sized, known = 0, True, base is not None and self._inodes.lookups(base) > 0
         shown: Attrs | None = None

@@ -15,9 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-import pyfuse3
-import pytest
-from pyfuse3 import FUSEError
+from pyfuse3 import EntryAttributes, FUSEError, ReaddirToken
 
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.replies import UNTOLD
@@ -64,14 +62,26 @@ class Opened:
     path: tuple[bytes, ...]
 
 
+class ReplyBuffer(ReaddirToken):
+    """Stands for pyfuse3's buffer for the reply to `readdir`."""
+
+    def add(self, name: bytes, entry: EntryAttributes, next_id: int) -> bool:
+        """Take an entry if there is room for it."""
+        raise NotImplementedError
+
+
+def add_entry(token: ReaddirToken, name: bytes, entry: EntryAttributes, next_id: int) -> bool:
+    """Add an entry to a `ReplyBuffer`, as `pyfuse3.readdir_reply` does to pyfuse3's."""
+    return cast(ReplyBuffer, token).add(name, entry, next_id)
+
+
 class FakeKernel:
     """The kernel side of one mount; its coroutines run on the event loop of `filesystem`."""
 
-    def __init__(self, filesystem: Filesystem, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, filesystem: Filesystem) -> None:
         self.filesystem = filesystem
         self.root = Inode(1, True, 1)
         self.inodes = {1: self.root}
-        patch.setattr(pyfuse3, "readdir_reply", self._reply)
 
     # What programs do
 
@@ -158,23 +168,15 @@ class FakeKernel:
         names: builtins.list[bytes] = []
         start = 0
         while True:
-            told: builtins.list[Any] = [room]
-            await self.filesystem.readdir(fh, start, cast(Any, told))
-            if len(told) == 1:
+            reply = _Reply(room)
+            await self.filesystem.readdir(fh, start, reply)
+            if not reply.entries:
                 return names
-            start = told[-1][2]
-            for name, entry, _ in told[1:]:
+            start = reply.entries[-1][2]
+            for name, entry, _ in reply.entries:
                 if name not in (b".", b".."):
                     names.append(name)
                     await self._told(inode, name, entry)
-
-    def _reply(self, token: Any, name: bytes, entry: Any, next_id: int) -> bool:
-        if len(token) > token[0]:
-            return False
-        kept = {key: getattr(entry, key) for key in ("st_ino", "st_size", "st_mtime_ns", "st_mode")}
-        kept |= {"attr_timeout": entry.attr_timeout, "entry_timeout": entry.entry_timeout}
-        token.append((name, _Entry(**kept), next_id))
-        return True
 
     async def _told(self, above: Inode, name: bytes, entry: Any) -> None:
         """An entry of a listing: as good as a look-up."""
@@ -291,6 +293,21 @@ class _Entry:
     st_mode: int
     attr_timeout: float
     entry_timeout: float
+
+
+class _Reply(ReplyBuffer):
+    """Takes `room` entries."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self.entries: list[tuple[bytes, _Entry, int]] = []
+
+    def add(self, name: bytes, entry: EntryAttributes, next_id: int) -> bool:
+        if len(self.entries) >= self._room:
+            return False
+        kept = _Entry(entry.st_ino, entry.st_size, entry.st_mtime_ns, entry.st_mode, entry.attr_timeout, entry.entry_timeout)
+        self.entries.append((name, kept, next_id))
+        return True
 
 
 def _is_directory(entry: Any) -> bool:

@@ -4,43 +4,81 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
-import pyfuse3
-import pytest
 import trio
 import trio.testing
+from fake_kernel import ReplyBuffer, add_entry
 from fake_tree import FakeDirectory, FakeFile
+from pyfuse3 import EntryAttributes
 from waiting import eventually
 
 from fsbridge.config import Config
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.lanes import Lane
+from fsbridge.kernel.jobs import METADATA_SLOW, METADATA_SUSPECTED, Jobs
+from fsbridge.kernel.lanes import Lane, Subject
+from fsbridge.kernel.limits import USUAL, Limits
 from fsbridge.kernel.readahead import ReadAhead
-from fsbridge.kernel.readahead import directories as siblings
+from fsbridge.tree import Directory
+
+T = TypeVar("T")
 
 CTX: Any = None
 
+PATIENT = Limits(beginning_seconds=60.0, batch_seconds=60.0, wait_seconds=60.0)
+"""Limits with time enough on a busy machine, too."""
 
 DEFAULTS: dict[str, Any] = {"xattrs": True, "read_ahead": True}
 """Options of a mount that a test does not name."""
 
 
+class CountedLane(Lane):
+    """A lane that remembers the deadlines of its jobs."""
+
+    def __init__(self) -> None:
+        super().__init__("metadata", 2, METADATA_SLOW, METADATA_SUSPECTED)
+        self.deadlines: list[float] = []
+
+    async def run(
+        self,
+        call: Callable[[], T],
+        deadline: float,
+        abandoned: Callable[[T | None], None] | None = None,
+        subject: Subject | None = None,
+    ) -> T:
+        self.deadlines.append(deadline)
+        return await super().run(call, deadline, abandoned, subject)
+
+
+class CountedJobs(Jobs):
+    """Lanes of which the one for metadata counts its jobs."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.metadata = self.counted = CountedLane()
+
+
 def with_filesystem(
-    test: Callable[[Filesystem], Awaitable[Any]], root: Any, clock: trio.abc.Clock | None = None, **config: Any
+    test: Callable[[Filesystem], Awaitable[Any]],
+    root: Any,
+    clock: trio.abc.Clock | None = None,
+    jobs: Jobs | None = None,
+    limits: Limits = USUAL,
+    kind: type[Filesystem] = Filesystem,
+    source: str = "source",
+    **options: Any,
 ) -> Filesystem:
     """Run `test(filesystem)` inside trio, without FUSE. `clock`: by which deadlines pass."""
-    config = {**DEFAULTS, **config}
+    config = Config(source, "mountpoint", **{**DEFAULTS, **options})
 
     async def main() -> Filesystem:
-        jobs = Jobs(2, 2)
-        filesystem = Filesystem(root, Config("source", "mountpoint", **config), jobs)
-        jobs.start()
+        lanes = jobs or Jobs(2, 2)
+        filesystem = kind(root, config, lanes, limits, add_entry)
+        lanes.start()
         try:
             await test(filesystem)
         finally:
-            jobs.stop()
+            lanes.stop()
         return filesystem
 
     return trio.run(main, clock=clock)
@@ -56,17 +94,16 @@ async def inode_of(filesystem: Filesystem, name: bytes, parent: int = 1) -> int:
     return (await filesystem.lookup(parent, name, CTX)).st_ino
 
 
-class Replies:
+class Replies(ReplyBuffer):
     """Stands for pyfuse3's reply buffer: takes `room` entries per request."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int = 10**9) -> None:
+    def __init__(self, room: int = 10**9) -> None:
         self.room = room
         self.told: list[tuple[bytes, int, int, int, float, int]] = []
         self.counts: Counter[int] = Counter()
         """By inode, the dot entries' too."""
-        monkeypatch.setattr(pyfuse3, "readdir_reply", self.reply)
 
-    def reply(self, token: Any, name: bytes, entry: Any, next_id: int) -> bool:
+    def add(self, name: bytes, entry: EntryAttributes, next_id: int) -> bool:
         if len(self.told) >= self.room:
             return False
         self.told.append((name, next_id, entry.st_ino, entry.st_size, entry.attr_timeout, entry.st_mode))
@@ -78,7 +115,7 @@ class Replies:
         names: list[bytes] = []
         while True:
             self.told = []
-            await filesystem.readdir(fh, start, CTX)
+            await filesystem.readdir(fh, start, self)
             if not self.told:
                 return names
             names += [name for name, *_ in self.told]
@@ -93,17 +130,14 @@ def family(count: int) -> FakeDirectory:
 class Steps:
     """Opens and lists directories; counts the jobs that a worker had to do for it."""
 
-    def __init__(self, filesystem: Filesystem, replies: Replies, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, filesystem: Filesystem, lane: CountedLane) -> None:
         self.filesystem = filesystem
-        self.replies = replies
-        self.jobs = 0
-        run = filesystem.jobs.metadata.run
+        self.replies = Replies()
+        self._lane = lane
 
-        async def counted(*given: Any, **named: Any) -> Any:
-            self.jobs += 1
-            return await run(*given, **named)
-
-        monkeypatch.setattr(filesystem.jobs.metadata, "run", counted)
+    @property
+    def jobs(self) -> int:
+        return len(self._lane.deadlines)
 
     async def list(self, inode: int) -> list[tuple[bytes, int]]:
         fh = await self.filesystem.opendir(inode, CTX)
@@ -111,7 +145,7 @@ class Steps:
         start = 0
         while True:
             self.replies.told = []
-            await self.filesystem.readdir(fh, start, CTX)
+            await self.filesystem.readdir(fh, start, self.replies)
             if not self.replies.told:
                 break
             told += [(name, number) for name, _, number, *_ in self.replies.told]
@@ -123,15 +157,14 @@ class Steps:
         """Until nothing is being read ahead."""
         ahead = self.filesystem.ahead
         assert isinstance(ahead, ReadAhead)
-        await eventually(lambda: not ahead.siblings._awaited)
+        await eventually(lambda: not ahead.siblings.reading)
 
 
-def walked(root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any) -> Filesystem:
-    monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # also where the machine is busy
-    for name in ("BATCH_SECONDS", "WAIT_SECONDS"):
-        monkeypatch.setattr(siblings, name, 60.0)
+def walked(root: Directory, test: Callable[[Steps], Awaitable[Any]], limits: Limits = PATIENT, **options: Any) -> Filesystem:
+    """Run `test(steps)` in a mount of `root`."""
+    jobs = CountedJobs()
 
     async def run(filesystem: Filesystem) -> None:
-        await test(Steps(filesystem, Replies(monkeypatch), monkeypatch))
+        await test(Steps(filesystem, jobs.counted))
 
-    return with_filesystem(run, root, **{"metadata_ttl": 60.0, **config})
+    return with_filesystem(run, root, jobs=jobs, limits=limits, **{"metadata_ttl": 60.0, **options})

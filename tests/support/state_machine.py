@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 import trio
 from changing_store import COLUMNS, HEIGHT, ROWS, SHAPES, ChangingStore, Shape
-from fake_kernel import FakeKernel, Opened
+from fake_kernel import FakeKernel, Opened, add_entry
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from pyfuse3 import FUSEError
@@ -90,7 +90,7 @@ class Reader:
 class Mounted:
     """A mount without FUSE, its event loop on a thread of its own."""
 
-    def __init__(self, source: Path, patch: pytest.MonkeyPatch, **options: Any) -> None:
+    def __init__(self, source: Path, **options: Any) -> None:
         self.config = Config(str(source), "/mnt", spill_size=64 * MIB, **options)
         self.tree = open_tree(self.config)
         self._end = trio.Event()
@@ -98,8 +98,8 @@ class Mounted:
 
         async def main() -> None:
             self.token = trio.lowlevel.current_trio_token()
-            self.filesystem = Filesystem(self.tree.root, self.config, jobs := Jobs(2, 2))
-            self.kernel = FakeKernel(self.filesystem, patch)
+            self.filesystem = Filesystem(self.tree.root, self.config, jobs := Jobs(2, 2), reply=add_entry)
+            self.kernel = FakeKernel(self.filesystem)
             jobs.start()
             started.set()
             await self._end.wait()
@@ -164,7 +164,6 @@ class Changing(RuleBasedStateMachine):
         self.store.make("a", SHAPES[0], AT, True)
         self.mounted = Mounted(
             self.store.folder,
-            self._patch,
             layout=",".join(LAYOUTS),
             cache_size=3 * MIB,  # a chunk must fit beside open files, which may take half of it
             metadata_ttl=TTL,

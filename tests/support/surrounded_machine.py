@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pytest
 import tensorstore
 import zarr
 from fake_kernel import Opened
@@ -115,7 +114,6 @@ class Surrounded(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._patch = pytest.MonkeyPatch()
         self._folder = Path(tempfile.mkdtemp(prefix="fsbridge-surrounded-", dir="/tmp"))
         self._folder.chmod(0o755)  # what other users may not read is not shown
         self.store, self._apart = self._folder / "store", self._folder / "apart"
@@ -128,7 +126,7 @@ class Surrounded(RuleBasedStateMachine):
         self.changes = 0
         self.held: list[Held] = []
         options: dict[str, Any] = {"layout": "files", "files": CHOICES, "allow_other": True, "metadata_ttl": 0.0}
-        self.mounted = Mounted(self.store, self._patch, cache_size=16 * MIB, **options)
+        self.mounted = Mounted(self.store, cache_size=16 * MIB, **options)
         self.kernel = self.mounted.kernel
 
     def teardown(self) -> None:
@@ -140,7 +138,6 @@ class Surrounded(RuleBasedStateMachine):
             try:
                 self.mounted.end()
             finally:
-                self._patch.undo()
                 shutil.rmtree(self._folder)
 
     # Changes

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,15 +53,22 @@ def until_ticked(path: Path) -> None:
     probe.unlink()
 
 
+def _next_second(moment_ns: int) -> int:
+    return moment_ns // 10**9 * 10**9 + 10**9
+
+
 class Clock:
     """The clocks of this process, `time.monotonic` and `time.time`, which a test lets go on.
 
     Answers and files are older then. What sleeps or waits is not woken.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stopped: bool = False) -> None:
+        """`stopped`: both clocks stand at a whole second, and only `passes` lets them go on."""
         self._ahead_ns = self._set_back_ns = 0
         monotonic, wall = time.monotonic_ns, time.time_ns
+        if stopped:
+            monotonic, wall = (partial(_next_second, clock()) for clock in (monotonic, wall))
         monkeypatch.setattr(time, "monotonic", lambda: (monotonic() + self._ahead_ns) / 1e9)
         monkeypatch.setattr(time, "monotonic_ns", lambda: monotonic() + self._ahead_ns)
         monkeypatch.setattr(time, "time", lambda: (wall() + self._ahead_ns - self._set_back_ns) / 1e9)

@@ -18,6 +18,7 @@ from fsbridge.kernel.handles import Listing, OpenFile
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import Abandoned, Subject
+from fsbridge.kernel.limits import USUAL, Limits
 from fsbridge.kernel.readahead.directories import Siblings
 from fsbridge.kernel.readahead.files import REMOTE, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
 from fsbridge.threads.workers import Workers
@@ -73,6 +74,7 @@ class ReadAhead(NoReadAhead):
         jobs: Jobs,
         ages: Ages,
         report: Callable[[Exception], object],
+        limits: Limits = USUAL,
     ) -> None:
         """`directories` gets what is read of them; `report` gets bugs, on the threads that meet them."""
         self._remote = remote = config.is_remote
@@ -80,7 +82,7 @@ class ReadAhead(NoReadAhead):
         makers = Workers("make", REMOTE_MAKERS, report) if remote else threads
         self.readers = Readers(threads, REMOTE if remote else None, makers)
         walk = threads if remote else Workers("walk", 1, report)
-        self.siblings = Siblings(inodes, directories, jobs, ages, walk, remote)
+        self.siblings = Siblings(inodes, directories, jobs, ages, walk, remote, limits)
         self._directories = directories
         self._jobs = jobs
         self._ages = ages

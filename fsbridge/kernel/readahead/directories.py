@@ -22,6 +22,7 @@ from fsbridge.kernel.directories import Directories, read_directory, read_tree
 from fsbridge.kernel.handles import KnownListing
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.limits import USUAL, Limits
 from fsbridge.kernel.records import HELD, Record
 from fsbridge.threads.deadlines import Stopwatch
 from fsbridge.threads.workers import Workers
@@ -33,12 +34,6 @@ MOST_SIBLINGS = 64
 GAP = 4
 """A program is followed if one of so many siblings before was read: a chunk directory may not exist, others be left out."""
 
-BATCH_SECONDS = 0.01
-"""Seconds after which a job begins to read no further sibling: a slow one, such as an HDF5 file, is left to its reader."""
-
-WAIT_SECONDS = 0.1
-"""Most seconds that a request waits for a directory that is being read here, before it reads the directory itself (P7)."""
-
 _Sibling: TypeAlias = tuple[int, Callable[[], KnownListing | None]]
 """The inode of a directory, and what reads it."""
 
@@ -47,7 +42,14 @@ class Siblings:
     """The directories that are being read ahead. For the event loop's thread."""
 
     def __init__(
-        self, inodes: InodeTable, directories: Directories, jobs: Jobs, ages: Ages, threads: Workers, remote: bool
+        self,
+        inodes: InodeTable,
+        directories: Directories,
+        jobs: Jobs,
+        ages: Ages,
+        threads: Workers,
+        remote: bool,
+        limits: Limits = USUAL,
     ) -> None:
         """Take what read-ahead needs; the directories it reads are handed to `directories`.
 
@@ -60,13 +62,19 @@ class Siblings:
         self._ages = ages
         self._threads = threads
         self._remote = remote
+        self._limits = limits
         self._awaited: dict[int, trio.Event] = {}  # the directories being read, and what is set when they have been
         # Chunk directories that were read and not entered yet, by the first number of their space. The kernel may not know
         # them, so it may never send a `forget` for them.
         self._unentered: dict[int, set[int]] = {}
 
     def __len__(self) -> int:
-        return len(self._awaited) + len(self._unentered)
+        return self.reading + len(self._unentered)
+
+    @property
+    def reading(self) -> int:
+        """Return the number of directories that are being read now."""
+        return len(self._awaited)
 
     def forget_space(self, base: int) -> None:
         """Forget what was read of the space with the range at `base`: the kernel has forgotten it, or it was parked."""
@@ -88,7 +96,7 @@ class Siblings:
         if self._remote or not (known or late or inode in self._awaited):
             self._read_next(inode)
         if not known and (read := self._awaited.get(inode)) is not None:
-            with trio.move_on_after(WAIT_SECONDS):
+            with trio.move_on_after(self._limits.wait_seconds):
                 await read.wait()
             read.set()  # if it is late, nobody else waits for anything in the same job, or gives the thread another one
 
@@ -113,7 +121,7 @@ class Siblings:
         above, parent = self._directories.latest(record.parent), record.parent
         if above is None:
             return ()
-        read = partial(read_directory if self._remote else read_tree, self._ages)
+        read = partial(read_directory if self._remote else read_tree, self._ages, self._limits)
         for names, at in above.orders(record.name):
             following = self._following(at, range(len(names)), partial(self._inode, parent, names))
             if following:
@@ -131,7 +139,7 @@ class Siblings:
         space, position = node.slot
         base = inode - position
         following = self._following(position, space.level(position), lambda position: base + position)
-        return [(base + number, partial(_read_numbered, self._ages, space, number)) for number in following]
+        return [(base + number, partial(_read_numbered, self._ages, self._limits, space, number)) for number in following]
 
     def _following(self, at: int, level: range, inode: Callable[[int], int | None]) -> range:
         """Return the positions to read, from `at` on: up to twice as many as were read before it, none if none was.
@@ -163,7 +171,7 @@ class Siblings:
                 with suppress(FsbridgeError, OSError):
                     if (reading := read()) is not None:
                         readings.append((inode, reading))
-                if begun.seconds > BATCH_SECONDS:
+                if begun.seconds > self._limits.batch_seconds:
                     break
         finally:
             self._jobs.on_loop(partial(self._keep, job, readings))
@@ -184,7 +192,7 @@ def _read_record(record: Record, read: Callable[[Directory], KnownListing | None
     return read(cast(Directory, record.open()))
 
 
-def _read_numbered(ages: Ages, space: Space, position: int) -> KnownListing | None:
+def _read_numbered(ages: Ages, limits: Limits, space: Space, position: int) -> KnownListing | None:
     """Read all of a chunk directory; None also if it is empty, because it may not exist. Blocks."""
-    reading = read_directory(ages, cast(Directory, space.node(position)))
+    reading = read_directory(ages, limits, cast(Directory, space.node(position)))
     return reading if reading is not None and reading.batches else None

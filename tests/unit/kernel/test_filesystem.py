@@ -6,8 +6,8 @@ import errno
 import os
 import stat
 import threading
+import time
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pyfuse3
@@ -15,8 +15,8 @@ import pytest
 import trio
 import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
-from handlers import CTX, DEFAULTS, Replies, inode_of, passes, with_filesystem
-from waiting import eventually
+from handlers import CTX, DEFAULTS, PATIENT, CountedJobs, Replies, inode_of, passes, with_filesystem
+from waiting import Clock, eventually
 
 from fsbridge.asking import used
 from fsbridge.errors import TimedOut
@@ -24,6 +24,7 @@ from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.handles import HandleTable
 from fsbridge.kernel.jobs import METADATA_THREADS
 from fsbridge.kernel.lanes import HUNG_JOBS
+from fsbridge.kernel.limits import Limits
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.tree import Attrs, Entry, Numbered
 
@@ -73,11 +74,11 @@ def test_absence_is_remembered_by_the_kernel_only_for_immutable_stores() -> None
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 10**9])
-def test_a_listing_gives_each_name_once_however_small_the_replies(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_gives_each_name_once_however_small_the_replies(room: int) -> None:
     names = [b"%03d" % number for number in range(50)]
 
     async def test(filesystem: Filesystem) -> None:
-        replies = Replies(monkeypatch, room)
+        replies = Replies(room)
         fh = await filesystem.opendir(1, CTX)
         assert await replies.all(filesystem, fh) == [b".", b"..", *names]
         assert root.listings == 1
@@ -92,9 +93,9 @@ def test_a_listing_gives_each_name_once_however_small_the_replies(room: int, mon
     with_filesystem(test, root)
 
 
-def test_offset_zero_shows_what_is_there_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offset_zero_shows_what_is_there_now() -> None:
     async def test(filesystem: Filesystem) -> None:
-        replies = Replies(monkeypatch)
+        replies = Replies()
         fh = await filesystem.opendir(1, CTX)
         assert await replies.all(filesystem, fh) == [b".", b"..", b"a"]
         root.members[b"b"] = FakeFile()
@@ -104,12 +105,11 @@ def test_offset_zero_shows_what_is_there_now(monkeypatch: pytest.MonkeyPatch) ->
     with_filesystem(test, root)
 
 
-def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch() -> None:
     directory = SpaceDirectory(FakeSpace(10**12), 20_000)
-    monkeypatch.setattr("fsbridge.kernel.handles.READING_BYTES", 300_000)
 
     async def test(filesystem: Filesystem) -> None:
-        replies = Replies(monkeypatch, 100)
+        replies = Replies(100)
         inode = await inode_of(filesystem, b"c")
         fh = await filesystem.opendir(inode, CTX)
         names = await replies.all(filesystem, fh)
@@ -127,12 +127,10 @@ def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch(monkeypa
         await filesystem.forget([(inode + 20_000, 1)])
         assert len(filesystem.inodes) == 1
 
-    with_filesystem(test, FakeDirectory({b"c": directory}))
+    with_filesystem(test, FakeDirectory({b"c": directory}), limits=Limits(listing_bytes=300_000))
 
 
-def test_a_directory_of_20000_chunks_is_listed_once_and_kept_in_16_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # also where the machine is busy
-
+def test_a_directory_of_20000_chunks_is_listed_once_and_kept_in_16_bytes_each() -> None:
     class Numbers(SpaceDirectory):
         asked = 0
 
@@ -146,7 +144,7 @@ def test_a_directory_of_20000_chunks_is_listed_once_and_kept_in_16_bytes_each(mo
     directory = Numbers(FakeSpace(10**6), 20_001)
 
     async def test(filesystem: Filesystem) -> None:
-        replies = Replies(monkeypatch, 100)
+        replies = Replies(100)
         inode = await inode_of(filesystem, b"c")
         for _ in range(2):
             listing = await replies.all(filesystem, await filesystem.opendir(inode, CTX))
@@ -157,22 +155,20 @@ def test_a_directory_of_20000_chunks_is_listed_once_and_kept_in_16_bytes_each(mo
         assert reading is not None
         assert [entry.attrs.mtime_ns for batch in reading.batches for entry in batch[-2:]][-3:] == [-19_998, -19_999, 2**64]
 
-    with_filesystem(test, FakeDirectory({b"c": directory}), metadata_ttl=60.0)
+    with_filesystem(test, FakeDirectory({b"c": directory}), limits=PATIENT, metadata_ttl=60.0)
 
 
 def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise `du` and `ls -l`, which list everything before they stat it, would look up every file again."""
     directory = SpaceDirectory(FakeSpace(10**9), 3)
-    monkeypatch.setattr("fsbridge.kernel.handles.time", SimpleNamespace(monotonic=lambda: 100.0))
-    monkeypatch.setattr("fsbridge.asking.time", SimpleNamespace(monotonic=lambda: 100.0))
-    monkeypatch.setattr("fsbridge.kernel.ages.time", SimpleNamespace(monotonic=lambda: 100.0))
+    Clock(monkeypatch, stopped=True)
 
     async def test(filesystem: Filesystem) -> None:
-        replies = Replies(monkeypatch)
+        replies = Replies()
         fh = await filesystem.opendir(await inode_of(filesystem, b"c"), CTX)
         for extent, lifetime in ((0, 1.0), (100_000, 6.0), (10**9, 61.0)):
             directory.extent, replies.told = extent, []
-            await filesystem.readdir(fh, 0, CTX)
+            await filesystem.readdir(fh, 0, replies)
             assert [entry[4] for entry in replies.told] == [1.0, 1.0, *[lifetime] * 3]
 
     with_filesystem(test, FakeDirectory({b"c": directory}))
@@ -180,30 +176,30 @@ def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.Mo
 
 def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its age may come from an earlier listing, of which later entries may be as well, or from a reader that pauses."""
-    clock = [100.0]
-    for module in ("handles", "ages"):
-        monkeypatch.setattr(f"fsbridge.kernel.{module}.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    clock = Clock(monkeypatch, stopped=True)
+    begun = time.monotonic()
     space = FakeSpace(10**9)
 
     class Old(SpaceDirectory):
         def entries(self) -> Any:
-            used(99.25)
+            used(begun - 0.75)
             yield Numbered("file", 8, 0, [(1, 7), (2, 7), (3, 8), (4, -5)])
-            used(99.5)
+            used(begun - 0.5)
             yield [Entry(b"%d" % n, Attrs("file", 8, 7), n) for n in (5, 6)]
 
     async def test(filesystem: Filesystem) -> None:
-        replies = Replies(monkeypatch, 4)
+        replies = Replies(4)
         base = await inode_of(filesystem, b"c")
         fh = await filesystem.opendir(base, CTX)
-        await filesystem.readdir(fh, 0, CTX)
+        await filesystem.readdir(fh, 0, replies)
         assert [entry[:5] for entry in replies.told[2:]] == [(b"1", 3, base + 1, 8, 0.25), (b"2", 4, base + 2, 8, 0.25)]
         replies.room, replies.told = 3, []
-        clock[0] += 5
-        await filesystem.readdir(fh, 4, CTX)
+        clock.passes(5.0)
+        await filesystem.readdir(fh, 4, replies)
         assert [entry[:5] for entry in replies.told] == [(b"3", 5, base + 3, 8, 0.0), (b"4", 6, base + 4, 8, 0.0)]
-        clock[0], replies.told = 100.0, []
-        await filesystem.readdir(fh, 6, CTX)
+        clock.passes(-5.0)
+        replies.told = []
+        await filesystem.readdir(fh, 6, replies)
         assert [entry[:5] for entry in replies.told] == [(b"5", 7, base + 5, 8, 0.25), (b"6", 8, base + 6, 8, 0.25)]
         await filesystem.forget([(base + n, 1) for n in (0, 1, 2, 3, 4, 5)])
         assert len(filesystem.inodes) == 2
@@ -214,8 +210,7 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
 
 
 def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("kernel.handles", "kernel.ages", "asking"):
-        monkeypatch.setattr(f"fsbridge.{module}.time", SimpleNamespace(monotonic=lambda: 100.0))
+    Clock(monkeypatch, stopped=True)
 
     class Unsized(FakeDirectory):
         def entries(self) -> Any:
@@ -223,9 +218,9 @@ def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPat
             yield [Entry(b"v", unknown, lambda: FakeFile(b"12345")), Entry(b"w", known, FakeFile)]
 
     async def test(filesystem: Filesystem) -> None:
-        replies = Replies(monkeypatch)
+        replies = Replies()
         fh = await filesystem.opendir(1, CTX)
-        await filesystem.readdir(fh, 0, CTX)
+        await filesystem.readdir(fh, 0, replies)
         (name, _, inode, size, timeout, _), following = replies.told[2:]
         assert (name, size, timeout) == (b"v", 0, 0)
         assert following[4] == 1.0
@@ -234,7 +229,7 @@ def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPat
     with_filesystem(test, Unsized())
 
 
-def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline() -> None:
     """Its directory says by empty batches that it is at work; each of them has a deadline of its own."""
 
     class Slow(FakeDirectory):
@@ -244,22 +239,15 @@ def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline(monkeypatch: pytes
                 yield batch
 
     async def test(filesystem: Filesystem) -> None:
-        deadlines: list[float] = []
-        run = filesystem.jobs.metadata.run
-
-        async def noted(call: Any, deadline: float, *rest: Any, **named: Any) -> Any:
-            deadlines.append(deadline)
-            return await run(call, deadline, *rest, **named)
-
-        monkeypatch.setattr(filesystem.jobs.metadata, "run", noted)
         fh = await filesystem.opendir(1, CTX)
-        assert await Replies(monkeypatch).all(filesystem, fh) == [b".", b"..", b"a", b"b"]
-        assert len(set(deadlines)) > 200
+        assert await Replies().all(filesystem, fh) == [b".", b"..", b"a", b"b"]
+        assert len(set(jobs.counted.deadlines)) > 200
 
-    with_filesystem(test, Slow({b"a": FakeFile(), b"b": FakeFile()}, batch=1))
+    jobs = CountedJobs()
+    with_filesystem(test, Slow({b"a": FakeFile(), b"b": FakeFile()}, batch=1), jobs=jobs)
 
 
-def test_p7_sizes_that_need_decoding_delay_no_listing_and_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_sizes_that_need_decoding_delay_no_listing_and_no_reader() -> None:
     decoding, go = threading.Event(), threading.Event()
 
     class Unsized(FakeFile):
@@ -283,7 +271,7 @@ def test_p7_sizes_that_need_decoding_delay_no_listing_and_no_reader(monkeypatch:
                 nursery.start_soon(ask)
             await trio.to_thread.run_sync(decoding.wait)
             fh = await filesystem.opendir(1, CTX)
-            assert await Replies(monkeypatch).all(filesystem, fh) == [b".", b"..", b"v", b"w"]
+            assert await Replies().all(filesystem, fh) == [b".", b"..", b"v", b"w"]
             opened = await filesystem.open(await inode_of(filesystem, b"w"), os.O_RDONLY, CTX)
             assert bytes(await filesystem.read(opened.fh, 0, 9)) == b"read"
             assert not sizes
@@ -320,13 +308,11 @@ def test_p7_a_size_that_takes_longer_than_it_may_is_an_error_and_is_there_later(
     with_filesystem(test, FakeDirectory({b"v": Slow(b"12345")}), clock)
 
 
-def test_names_that_would_break_the_listing_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_names_that_would_break_the_listing_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     bad = [b"", b".", b"..", b"a/b", b"a\0b", b"x" * 256]
 
     async def test(filesystem: Filesystem) -> None:
-        replies = Replies(monkeypatch)
+        replies = Replies()
         fh = await filesystem.opendir(1, CTX)
         assert await replies.all(filesystem, fh) == [b".", b"..", b"good", b"x" * 255]
 
@@ -334,11 +320,11 @@ def test_names_that_would_break_the_listing_are_left_out(
     assert "impossible name" in caplog.text
 
 
-def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again() -> None:
     hung, clock = threading.Event(), trio.testing.MockClock()
 
     async def test(filesystem: Filesystem) -> None:
-        replies = Replies(monkeypatch)
+        replies = Replies()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(passes, clock, filesystem.jobs.metadata)
             for _ in range(2):  # the second time at once, without another thread

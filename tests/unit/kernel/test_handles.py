@@ -13,8 +13,8 @@ from fake_tree import FakeDirectory, FakeFile
 from handlers import CTX, Replies, with_filesystem
 from waiting import eventually
 
-from fsbridge.kernel import handles
 from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.limits import Limits
 from fsbridge.kernel.readahead import READY_BATCHES
 from fsbridge.tree import Entry
 
@@ -36,10 +36,8 @@ class Stepwise(FakeDirectory):
             yield batch
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An open reads one batch, and none is much."""
-    monkeypatch.setattr(handles, "BEGINNING_SECONDS", -1.0)
+BRIEF = Limits(beginning_seconds=-1.0)
+"""An open reads one batch, and none is much."""
 
 
 async def begun(filesystem: Filesystem, replies: Replies) -> tuple[int, int]:
@@ -47,7 +45,7 @@ async def begun(filesystem: Filesystem, replies: Replies) -> tuple[int, int]:
     fh, start = await filesystem.opendir(1, CTX), 0
     for _ in range(2):
         replies.told = []
-        await filesystem.readdir(fh, start, CTX)
+        await filesystem.readdir(fh, start, replies)
         start = replies.told[-1][1]
     return fh, start
 
@@ -62,18 +60,18 @@ def listed(replies: Replies, root: Stepwise) -> Callable[[Filesystem], Any]:
     return test
 
 
-def test_all_is_listed_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_listed_once_and_in_order() -> None:
     for room in (1, 2, 3, 7, 100):
         root = Stepwise()
-        with_filesystem(listed(Replies(monkeypatch, room), root), root)
+        with_filesystem(listed(Replies(room), root), root, limits=BRIEF)
         assert root.listings == 1
 
 
-def test_a_few_batches_are_read_before_the_kernel_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_batches_are_read_before_the_kernel_asks() -> None:
     root = Stepwise()
 
     async def test(filesystem: Filesystem) -> None:
-        fh, start = await begun(filesystem, replies := Replies(monkeypatch))
+        fh, start = await begun(filesystem, replies := Replies())
         await eventually(lambda: root.made == 2 + READY_BATCHES)  # also while the kernel asks for nothing
         names = await replies.all(filesystem, fh, start)
         assert names == NAMES[6:]
@@ -81,12 +79,12 @@ def test_a_few_batches_are_read_before_the_kernel_asks(monkeypatch: pytest.Monke
         assert filesystem.listings[fh].whole() is not None
         await eventually(lambda: filesystem.directories.known(1) is not None)
 
-    with_filesystem(test, root, metadata_ttl=60.0)
+    with_filesystem(test, root, limits=BRIEF, metadata_ttl=60.0)
     assert READY_BATCHES < 10
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-def test_p8_an_error_met_ahead_is_no_end(monkeypatch: pytest.MonkeyPatch, lasting: bool) -> None:
+def test_p8_an_error_met_ahead_is_no_end(lasting: bool) -> None:
     failures: list[int] = []
 
     def fail(number: int) -> None:
@@ -97,46 +95,46 @@ def test_p8_an_error_met_ahead_is_no_end(monkeypatch: pytest.MonkeyPatch, lastin
     root = Stepwise(fail)
 
     async def test(filesystem: Filesystem) -> None:
-        fh, start = await begun(filesystem, replies := Replies(monkeypatch))
+        fh, start = await begun(filesystem, replies := Replies())
         await eventually(lambda: len(failures) == 1 and filesystem.listings[fh].coming is None)
         if not lasting:
             assert await replies.all(filesystem, fh, start) == NAMES[6:], "it was read anew"
             return
         for _ in range(3):
             with pytest.raises(pyfuse3.FUSEError):
-                await filesystem.readdir(fh, start, CTX)
+                await filesystem.readdir(fh, start, replies)
 
-    assert with_filesystem(test, root).reporter.unexpected == 0
+    assert with_filesystem(test, root, limits=BRIEF).reporter.unexpected == 0
 
 
-def test_p7_a_listing_that_hangs_ahead_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_listing_that_hangs_ahead_has_a_deadline() -> None:
     hang = threading.Event()
     root = Stepwise(lambda number: number == 2 and hang.wait(60))
 
     async def test(filesystem: Filesystem) -> None:
         try:
-            fh, start = await begun(filesystem, replies := Replies(monkeypatch))
+            fh, start = await begun(filesystem, replies := Replies())
             with pytest.raises(pyfuse3.FUSEError, match="timed out"), trio.fail_after(30):
-                await filesystem.readdir(fh, start, CTX)
+                await filesystem.readdir(fh, start, replies)
         finally:
             hang.set()
         await eventually(lambda: not filesystem.jobs.running and not filesystem.jobs.metadata._hung)
         assert await replies.all(filesystem, fh, start) == NAMES[6:]
 
-    with_filesystem(test, root, metadata_deadline=2.0)
+    with_filesystem(test, root, limits=BRIEF, metadata_deadline=2.0)
 
 
-def test_p11_a_listing_that_is_closed_while_it_is_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p11_a_listing_that_is_closed_while_it_is_read_on() -> None:
     going_on = threading.Event()
     root = Stepwise(lambda number: number == 2 and going_on.wait(10))
 
     async def test(filesystem: Filesystem) -> None:
-        fh, _ = await begun(filesystem, Replies(monkeypatch))
+        fh, _ = await begun(filesystem, Replies())
         await eventually(lambda: filesystem.jobs.running == 1)
         await filesystem.releasedir(fh)
         going_on.set()
         await eventually(lambda: not filesystem.jobs.running)
         assert len(filesystem.listings) == 0
 
-    assert with_filesystem(test, root).reporter.unexpected == 0
+    assert with_filesystem(test, root, limits=BRIEF).reporter.unexpected == 0
     assert root.made <= 3

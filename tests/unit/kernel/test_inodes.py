@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import tracemalloc
 import weakref
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +21,10 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import Stale
 from fsbridge.formats.open import open_source
 from fsbridge.kernel.inodes import MAX_SPACE, ROOT, InodeTable
-from fsbridge.kernel.records import Parked, Record
+from fsbridge.kernel.limits import Limits
+from fsbridge.kernel.records import HELD, Parked, Record, open_node
 from fsbridge.layouts import root_directory
-from fsbridge.tree import Attrs, Entry, Ready
+from fsbridge.tree import AnyNode, Attrs, Entry, Ready
 
 STEPS = 60
 EXAMPLES = 100
@@ -36,7 +37,18 @@ def versioned(version: int) -> FakeFile:
 
 
 def entry(name: bytes, node: Any, version: Any = None) -> Entry:
-    return Entry(name, FILE, lambda: node, version)
+    return Entry(name, FILE, partial(get, node), version)
+
+
+def get(node: AnyNode) -> AnyNode:
+    return node
+
+
+def unparked(table: InodeTable, inode: int) -> AnyNode:
+    """The node of a numbered inode whose space is open."""
+    node = table.find(inode)
+    assert not isinstance(node, HELD)
+    return node
 
 
 def opened(table: InodeTable, inodes: list[int]) -> int:
@@ -77,8 +89,13 @@ def test_an_opened_node_stays_while_its_version_does() -> None:
 
 def test_a_listed_node_is_opened_at_first_use_and_adopted_by_a_lookup() -> None:
     table = InodeTable(FakeDirectory())
-    opened = []
-    inode, reliable = table.count_listed(ROOT, Entry(b"a", FILE, lambda: opened.append(1) or versioned(3)), None)
+    opened: list[FakeFile] = []
+
+    def open_listed() -> FakeFile:
+        opened.append(versioned(3))
+        return opened[-1]
+
+    inode, reliable = table.count_listed(ROOT, Entry(b"a", FILE, open_listed), None)
     assert reliable
     assert not opened
     assert table.looked_up(ROOT, b"a", versioned(7), "file") == inode, "its content was not seen yet"
@@ -104,13 +121,12 @@ def test_a_listed_node_that_changed_before_its_first_use_is_stale() -> None:
         record.open()
 
 
-def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 10)
+def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again() -> None:
     root = FakeDirectory({b"%d" % i: FakeDirectory({b"f": versioned(1)}) for i in range(100)})
-    table = InodeTable(root)
+    table = InodeTable(root, limits=Limits(opened_nodes=10))
     inodes = []
     for name, directory in root.members.items():
-        inode, _ = table.count_listed(ROOT, Entry(name, directory.attrs(), lambda directory=directory: directory), None)
+        inode, _ = table.count_listed(ROOT, Entry(name, directory.attrs(), partial(get, directory)), None)
         inodes.append((inode, table.looked_up(inode, b"f", directory.members[b"f"], "file")))
     told = [number for pair in inodes for number in pair]
     assert opened(table, told) == 10
@@ -131,18 +147,16 @@ def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again(m
     assert not table._opened
 
 
-def test_p6_what_the_kernel_knows_of_an_array_is_half_a_kilobyte(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p6_what_the_kernel_knows_of_an_array_is_half_a_kilobyte() -> None:
     """Its directory, its document, and its chunks; `find` over 100,000 arrays has the kernel know of them all."""
-    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 20)
-    table, arrays, shown = InodeTable(FakeDirectory()), 1500, Attrs("directory", 0, 0)
+    table, arrays, shown = InodeTable(FakeDirectory(), limits=Limits(opened_nodes=20)), 1500, Attrs("directory", 0, 0)
     gc.collect()
     tracemalloc.start()
     try:
         for number in range(arrays):
             inode, _ = table.count_listed(ROOT, Entry(b"array%06d" % number, shown, FakeDirectory), None)
             table.count_listed(inode, Entry(b"zarr.json", FILE, FakeFile, number.to_bytes(16, "big")), None)
-            space = SimpleNamespace(identity=b"%016d" % number, size=10)
-            base = table.base(inode, space)  # type: ignore[arg-type]
+            base = table.base(inode, FakeSpace(10, key=b"%016d" % number))
             assert base is not None
             table.count(base, 3)
         gc.collect()
@@ -162,14 +176,12 @@ class _Array(FakeDirectory):
 
     def __init__(self, version: int = 1) -> None:
         super().__init__()
-        self.space = FakeSpace(10, stamp=version)
+        self.space = FakeSpace(10, stamp=version, key=("the array", version))
         SpaceDirectory(self.space, 9)
 
 
-def test_p6_a_parked_space_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 4)
-    monkeypatch.setattr(FakeSpace, "identity", property(lambda space: ("the array", space.stamp)))
-    table = InodeTable(root := FakeDirectory({b"a": _Array()}))
+def test_p6_a_parked_space_keeps_its_numbers() -> None:
+    table = InodeTable(root := FakeDirectory({b"a": _Array()}), limits=Limits(opened_nodes=4))
     inode = table.looked_up(ROOT, b"a", root.members[b"a"], "directory")
     space = root.members[b"a"].space
     base = table.base(inode, space)
@@ -181,7 +193,7 @@ def test_p6_a_parked_space_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) ->
     parked = table.find(base + 7)
     assert isinstance(parked, Parked)
     assert parked.open().slot == (root.members[b"a"].space, 7)
-    assert table.find(base + 8).slot == (root.members[b"a"].space, 8)  # type: ignore[union-attr]
+    assert unparked(table, base + 8).slot == (root.members[b"a"].space, 8)
     for number in range(10, 20):
         table.looked_up(ROOT, b"other-%d" % number, FakeFile(), "file")
     root.members[b"a"] = _Array(version=2)
@@ -192,11 +204,11 @@ def test_p6_a_parked_space_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) ->
     assert table.base(inode, root.members[b"a"].space) != base
 
 
-def test_a_space_that_a_worker_has_opened_may_be_parked_before_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 3)
-    monkeypatch.setattr(FakeSpace, "identity", property(lambda space: ("the array", space.stamp)))
+def test_a_space_that_a_worker_has_opened_may_be_parked_before_it_is_registered() -> None:
     released: list[object] = []
-    table = InodeTable(root := FakeDirectory({b"a": _Array()}), lambda base, space: released.append(space))
+    table = InodeTable(
+        root := FakeDirectory({b"a": _Array()}), lambda base, space: released.append(space), limits=Limits(opened_nodes=3)
+    )
     inode = table.looked_up(ROOT, b"a", root.members[b"a"], "directory")
     base = table.base(inode, root.members[b"a"].space)
     assert base is not None
@@ -225,8 +237,7 @@ def test_spaces_have_ranges_and_one_record() -> None:
     assert other == base + 10
     table.count(other, 1)
     assert table.looked_up(ROOT, b"4", small.node(4), "file") == base + 4
-    node = table.find(base + 999 + 10)
-    assert node.slot == (large, 999)  # type: ignore[union-attr]
+    assert unparked(table, base + 999 + 10).slot == (large, 999)
     assert len(table) == 3
     with pytest.raises(Stale):
         table.find(base + 1010)
@@ -253,7 +264,7 @@ def test_a_space_in_a_directory_of_another_space_is_never_parked() -> None:
     table.count(base, 2)
     table.park()
     assert released == [outer]
-    assert table.find(base + 3).slot == (inner, 3)  # type: ignore[union-attr]
+    assert unparked(table, base + 3).slot == (inner, 3)
     table.forget(base + 3, 2)
     assert released == [outer, inner]
     assert len(table) == 2
@@ -292,7 +303,7 @@ def test_numbers_fit_the_kernel_after_millions_of_large_spaces() -> None:
         base = table.base(ROOT, space)
         assert base is not None
         table.count(base, 0)
-    assert base < 2**63 / 10_000
+        assert base < 2**63 / 10_000
 
 
 def test_paths_for_the_log() -> None:
@@ -327,9 +338,10 @@ class Kernel(RuleBasedStateMachine):
         for space in self.spaces:
             SpaceDirectory(space, 3)
         self.counts: dict[int, int] = {}
-        self.identity: dict[int, object] = {}
+        self.identity: dict[int, tuple[bytes | int, int]] = {}
+        """By inode: a name and a version, or the number of a space and a position."""
 
-    def told(self, inode: int, identity: object) -> None:
+    def told(self, inode: int, identity: tuple[bytes | int, int]) -> None:
         assert inode > ROOT
         self.counts[inode] = self.counts.get(inode, 0) + 1
         assert self.identity.setdefault(inode, identity) == identity, "one inode, two identities"
@@ -375,18 +387,18 @@ class Kernel(RuleBasedStateMachine):
     @invariant()
     def all_told_are_known(self) -> None:
         for inode in self.counts:
-            found = self.table.find(inode)
-            identity = self.identity[inode]
-            node = found.open() if isinstance(found, Record) else found
-            if isinstance(identity, tuple) and isinstance(identity[0], int):
-                assert node.slot == (self.spaces[identity[0]], identity[1])
+            holder, (which, number) = self.table.find(inode), self.identity[inode]
+            assert not isinstance(holder, Parked)
+            node = open_node(holder)
+            if isinstance(which, int):
+                assert node.slot == (self.spaces[which], number)
             else:
-                assert isinstance(found, Record)
-                assert (found.name, node.version) == (identity[0], ("stamp", identity[1]))  # type: ignore[index]
+                assert isinstance(holder, Record)
+                assert (holder.name, node.version) == (which, ("stamp", number))
 
     @invariant()
     def nothing_else_is_held(self) -> None:
-        spaces = {i: self.identity[i][0] for i in self.counts if self.identity[i][0] in (0, 1, 2)}  # type: ignore[index]
+        spaces = {inode: self.identity[inode][0] for inode in self.counts if self.identity[inode][0] in (0, 1, 2)}
         assert len(self.table) == 1 + len(self.counts) - len(spaces) + len(set(spaces.values()))
 
     def teardown(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,31 +15,35 @@ import trio
 import trio.testing
 from fake_model import FakeArray, FakeSource, fake_array
 from fake_tree import FakeDirectory, FakeFile
-from handlers import CTX, Steps, family, inode_of, walked
+from handlers import CTX, PATIENT, Steps, family, inode_of, walked
 from waiting import Clock, eventually
 
 from fsbridge.asking import used
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
-from fsbridge.kernel import directories, handles
+from fsbridge.kernel.directories import USED_SECONDS
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.readahead import directories as siblings
+from fsbridge.kernel.readahead import ReadAhead
+from fsbridge.kernel.readahead.directories import Siblings
 from fsbridge.layouts import root_directory
 from fsbridge.threads.workers import Workers
 from fsbridge.tree import Entry
 
+REMOTE = "s3://bucket/array"
+"""A source that is never opened here, for which reading is waiting."""
 
-def test_a_directory_costs_one_job_and_none_again(monkeypatch: pytest.MonkeyPatch) -> None:
+
+def test_a_directory_costs_one_job_and_none_again() -> None:
     async def test(steps: Steps) -> None:
         first = await steps.list(1)
         assert steps.jobs == 1
         assert await steps.list(1) == first
         assert steps.jobs == 1
 
-    walked(family(5), monkeypatch, test)
+    walked(family(5), test)
 
 
-def test_a_walk_through_members_finds_the_next_ones_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_through_members_finds_the_next_ones_read() -> None:
     root = family(100)
 
     async def test(steps: Steps) -> None:
@@ -47,13 +53,11 @@ def test_a_walk_through_members_finds_the_next_ones_read(monkeypatch: pytest.Mon
             await steps.idle()
         assert steps.jobs <= 4
 
-    walked(root, monkeypatch, test)
+    walked(root, test)
     assert all(member.listings == 1 for member in root.members.values())
 
 
-def test_p6_what_was_read_ahead_is_parked_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 10)
-
+def test_p6_what_was_read_ahead_is_parked_in_its_turn() -> None:
     async def test(steps: Steps) -> None:
         steps.filesystem.inodes.park()
         members = await steps.list(1)
@@ -63,10 +67,10 @@ def test_p6_what_was_read_ahead_is_parked_in_its_turn(monkeypatch: pytest.Monkey
             records = [steps.filesystem.inodes.record(number) for _, number in members]
             assert sum(record is not None and record.node is not None for record in records) <= 10
 
-    walked(family(100), monkeypatch, test)
+    walked(family(100), test, replace(PATIENT, opened_nodes=10))
 
 
-def test_sorted_visitors_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sorted_visitors_are_followed_too() -> None:
     root = family(100)
     root.members = dict(sorted(root.members.items(), key=lambda item: hash(item[0]) % 101))
 
@@ -76,35 +80,43 @@ def test_sorted_visitors_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> No
             await steps.idle()
         assert steps.jobs <= 6
 
-    walked(root, monkeypatch, test)
+    walked(root, test)
     assert sum(member.listings for member in root.members.values()) <= 104
+
+
+class CountedWorkers(Workers):
+    """Counts the jobs it gets."""
+
+    submitted = 0
+
+    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None, asked: bool = False) -> None:
+        self.submitted += 1
+        super().submit(job, dropped, asked)
 
 
 def test_a_second_walk_that_begins_when_the_first_is_too_old_takes_no_more_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     root = family(100)
     root.members = dict(reversed(root.members.items()))  # a program that sorts goes against the order of the listing
-    clock, submitted, submit = Clock(monkeypatch), [], Workers.submit
-
-    def count(workers: Workers, *work: Callable[[], object]) -> None:
-        submitted.append(work)
-        submit(workers, *work)
-
-    monkeypatch.setattr(Workers, "submit", count)
+    clock, workers = Clock(monkeypatch), CountedWorkers("walk", 1)
 
     async def test(steps: Steps) -> None:
-        walks = []
+        mount, walks = steps.filesystem, []
+        assert isinstance(mount.ahead, ReadAhead)
+        mount.ahead.siblings = Siblings(
+            mount.inodes, mount.directories, mount.jobs, mount.ages, workers, remote=False, limits=PATIENT
+        )
         for _ in range(2):
             for _, inode in sorted(await steps.list(1)):
                 await steps.list(inode)
                 await steps.idle()
-            walks.append(len(submitted))
+            walks.append(workers.submitted)
             clock.passes(2.0)
         assert walks[1] <= 2 * walks[0]
 
-    walked(root, monkeypatch, test, metadata_ttl=2.0)
+    walked(root, test, metadata_ttl=2.0)
 
 
-def test_random_visits_read_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_visits_read_nothing_ahead() -> None:
     root = family(100)
 
     async def test(steps: Steps) -> None:
@@ -113,11 +125,11 @@ def test_random_visits_read_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> No
             await steps.list(members[number][1])
             await steps.idle()
 
-    walked(root, monkeypatch, test)
+    walked(root, test)
     assert sum(member.listings for member in root.members.values()) == 8
 
 
-def test_without_read_ahead_each_directory_is_read_for_its_reader_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_read_ahead_each_directory_is_read_for_its_reader_alone() -> None:
     root = family(10)
 
     async def test(steps: Steps) -> None:
@@ -125,10 +137,10 @@ def test_without_read_ahead_each_directory_is_read_for_its_reader_alone(monkeypa
             await steps.list(inode)
             assert (steps.jobs, sum(member.listings for member in root.members.values())) == (number + 2, number + 1)
 
-    walked(root, monkeypatch, test, read_ahead=False)
+    walked(root, test, read_ahead=False)
 
 
-def test_no_more_is_read_ahead_than_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_read_ahead_than_was_read_before() -> None:
     root = family(100)
 
     async def test(steps: Steps) -> None:
@@ -137,23 +149,22 @@ def test_no_more_is_read_ahead_than_was_read_before(monkeypatch: pytest.MonkeyPa
             await steps.idle()
             assert sum(member.listings for member in root.members.values()) <= 1 + 3 * number
 
-    walked(root, monkeypatch, test)
+    walked(root, test)
 
 
-def test_a_slow_sibling_is_left_to_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_sibling_is_left_to_its_reader() -> None:
     root = family(20)
 
     async def test(steps: Steps) -> None:
-        monkeypatch.setattr(siblings, "BATCH_SECONDS", -1.0)  # whatever is read takes longer
         for number, (_, inode) in enumerate(await steps.list(1)):
             await steps.list(inode)
             await steps.idle()
             assert sum(member.listings for member in root.members.values()) == number + 1
 
-    walked(root, monkeypatch, test)
+    walked(root, test, replace(PATIENT, batch_seconds=-1.0))  # whatever is read takes longer
 
 
-def test_p7_a_hung_sibling_delays_its_own_reader_alone_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_hung_sibling_delays_its_own_reader_alone_and_not_for_long() -> None:
     root, clock = family(10), trio.testing.MockClock()
     hung, goes_on = threading.Event(), threading.Event()
 
@@ -170,18 +181,17 @@ def test_p7_a_hung_sibling_delays_its_own_reader_alone_and_not_for_long(monkeypa
             nursery.start_soon(steps.list, members[1][1])
             await eventually(hung.is_set)
             await trio.testing.wait_all_tasks_blocked()
-            clock.jump(siblings.WAIT_SECONDS)
+            clock.jump(PATIENT.wait_seconds)
         for _, inode in members[2:]:
             assert len(await steps.list(inode)) == 1
-        assert trio.current_time() < 2 * siblings.WAIT_SECONDS, "no time passes for the others"
+        assert trio.current_time() < 2 * PATIENT.wait_seconds, "no time passes for the others"
         goes_on.set()
         await steps.idle()
 
-    assert walked(root, monkeypatch, test, clock=clock).reporter.unexpected == 0
+    assert walked(root, test, clock=clock).reporter.unexpected == 0
 
 
-def test_siblings_in_a_remote_store_are_read_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Config, "is_remote", True)
+def test_siblings_in_a_remote_store_are_read_at_the_same_time() -> None:
     root, both = family(30), threading.Barrier(2)
 
     async def test(steps: Steps) -> None:
@@ -194,11 +204,11 @@ def test_siblings_in_a_remote_store_are_read_at_the_same_time(monkeypatch: pytes
         await steps.idle()
         assert steps.jobs == 2
 
-    walked(root, monkeypatch, test)
+    walked(root, test, source=REMOTE)
     assert all(member.listings == 1 for member in root.members.values())
 
 
-def test_a_walk_is_followed_though_all_that_it_shows_is_from_one_earlier_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_is_followed_though_all_that_it_shows_is_from_one_earlier_listing() -> None:
     """As of an object store: a listing says of a thousand arrays what they contain, and is too old to be shown again."""
 
     class Old(FakeDirectory):
@@ -206,7 +216,6 @@ def test_a_walk_is_followed_though_all_that_it_shows_is_from_one_earlier_listing
             used(time.monotonic() - 600.0)
             yield from super().entries()
 
-    monkeypatch.setattr(Config, "is_remote", True)
     members = {b"d%03d" % n: Old({b"f": FakeFile(b"x")}) for n in range(100)}
 
     async def test(steps: Steps) -> None:
@@ -215,10 +224,10 @@ def test_a_walk_is_followed_though_all_that_it_shows_is_from_one_earlier_listing
             await steps.list(inode)
             await steps.idle()
 
-    walked(Old({**members}), monkeypatch, test)
+    walked(Old({**members}), test, source=REMOTE)
 
 
-def test_what_ends_with_an_empty_batch_is_known_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ends_with_an_empty_batch_is_known_all_the_same() -> None:
     """Groups without members were read again on each visit nearby: trees of them took seven times as long."""
 
     class Ends(FakeDirectory):
@@ -233,7 +242,7 @@ def test_what_ends_with_an_empty_batch_is_known_all_the_same(monkeypatch: pytest
             assert [name for name, _ in await steps.list(inode)] == [b"f"]
             await steps.idle()
 
-    walked(FakeDirectory({**members}), monkeypatch, test)
+    walked(FakeDirectory({**members}), test)
     assert {member.listings for member in members.values()} == {1}
 
 
@@ -248,11 +257,10 @@ def test_p9_what_was_read_ahead_is_shown_no_longer_than_the_ttl(monkeypatch: pyt
         clock.passes(30.0)
         assert b"new" in dict(await steps.list(1))
 
-    walked(root, monkeypatch, test, metadata_ttl=60.0)
+    walked(root, test, metadata_ttl=60.0)
 
 
-def test_p9_without_a_ttl_every_opendir_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "JUST_SECONDS", 60.0)  # for what an opendir has read its own reader comes, however late
+def test_p9_without_a_ttl_every_opendir_asks() -> None:
     root = family(3)
 
     async def test(steps: Steps) -> None:
@@ -260,11 +268,12 @@ def test_p9_without_a_ttl_every_opendir_asks(monkeypatch: pytest.MonkeyPatch) ->
             await steps.list(1)
         assert steps.jobs == 3
 
-    walked(root, monkeypatch, test, metadata_ttl=0.0)
+    limits = replace(PATIENT, just_seconds=60.0)  # for what an opendir has read its own reader comes, however late
+    walked(root, test, limits, metadata_ttl=0.0)
     assert root.listings == 3
 
 
-def test_p9_rewinding_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p9_rewinding_lists_again() -> None:
     root = family(2)
 
     async def test(steps: Steps) -> None:
@@ -273,10 +282,10 @@ def test_p9_rewinding_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
         root.members[b"new"] = FakeFile(b"y")
         assert len(await steps.replies.all(steps.filesystem, fh)) == 5
 
-    walked(root, monkeypatch, test)
+    walked(root, test)
 
 
-def test_p11_what_is_remembered_goes_when_the_kernel_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p11_what_is_remembered_goes_when_the_kernel_forgets() -> None:
     async def test(steps: Steps) -> None:
         filesystem = steps.filesystem
         members = await steps.list(1)
@@ -290,11 +299,10 @@ def test_p11_what_is_remembered_goes_when_the_kernel_forgets(monkeypatch: pytest
         assert (len(filesystem.directories) + len(filesystem.ahead), filesystem.directories.nbytes) == (0, 0)
         assert len(filesystem.inodes) == 1
 
-    walked(family(50), monkeypatch, test)
+    walked(family(50), test)
 
 
 def test_p6_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directories, "MAX_BYTES", 40_000)
     clock = Clock(monkeypatch)
 
     async def test(steps: Steps) -> None:
@@ -303,15 +311,14 @@ def test_p6_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             await steps.idle()
             assert steps.filesystem.directories.nbytes <= 40_000
         assert len(steps.filesystem.directories) > 5
-        steps.filesystem.ages._ttl = 0.0
-        clock.passes(directories.USED_SECONDS)
+        clock.passes(60.0 + USED_SECONDS)  # a TTL, and as long as a directory that was used is kept in any case
         steps.filesystem.directories.expire()
         assert (len(steps.filesystem.directories), steps.filesystem.directories.nbytes) == (0, 0)
 
-    walked(family(50), monkeypatch, test)
+    walked(family(50), test, replace(PATIENT, directories_bytes=40_000))
 
 
-def test_p8_a_broken_member_is_met_by_its_own_visitor_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_a_broken_member_is_met_by_its_own_visitor_only() -> None:
     root = family(20)
     broken = root.members[b"d005"]
 
@@ -329,10 +336,10 @@ def test_p8_a_broken_member_is_met_by_its_own_visitor_only(monkeypatch: pytest.M
                 assert len(await steps.list(inode)) == 1
             await steps.idle()
 
-    assert walked(root, monkeypatch, test).reporter.unexpected == 0
+    assert walked(root, test).reporter.unexpected == 0
 
 
-def test_p8_several_visitors_wait_for_what_is_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_several_visitors_wait_for_what_is_being_read() -> None:
     root = family(10)
     begun, goes_on = threading.Event(), threading.Event()
 
@@ -361,7 +368,7 @@ def test_p8_several_visitors_wait_for_what_is_being_read(monkeypatch: pytest.Mon
             assert await steps.replies.all(steps.filesystem, fh) == [b".", b"..", b"f"]
         assert (len(opened), steps.jobs) == (3, jobs)
 
-    assert walked(root, monkeypatch, test).reporter.unexpected == 0
+    assert walked(root, test).reporter.unexpected == 0
 
 
 def chain(name: bytes, depth: int) -> FakeDirectory:
@@ -376,8 +383,7 @@ async def all_below(steps: Steps, inode: int) -> int:
     return len(members) + sum([await all_below(steps, number) for name, number in members if name != b"f"])
 
 
-def test_chains_of_only_children_are_read_in_the_job_that_reads_their_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "BEGINNING_SECONDS", 10)
+def test_chains_of_only_children_are_read_in_the_job_that_reads_their_first_one() -> None:
     root = FakeDirectory({b"d%03d" % n: chain(b"g", 10) for n in range(100)})
 
     async def test(steps: Steps) -> None:
@@ -386,11 +392,11 @@ def test_chains_of_only_children_are_read_in_the_job_that_reads_their_first_one(
         assert await all_below(steps, 1) == 100 * 22
         assert steps.jobs <= 2 + 2 * 11
 
-    walked(root, monkeypatch, test)
+    walked(root, test)
     assert all(member.listings == 1 for member in root.members.values())
 
 
-def test_a_directory_of_many_directories_is_read_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_many_directories_is_read_without_them() -> None:
     root = FakeDirectory({b"d%d" % n: family(100) for n in range(5)})
 
     async def test(steps: Steps) -> None:
@@ -398,11 +404,11 @@ def test_a_directory_of_many_directories_is_read_without_them(monkeypatch: pytes
             await steps.list(inode)
             await steps.idle()
 
-    walked(root, monkeypatch, test)
+    walked(root, test)
     assert not any(below.listings for member in root.members.values() for below in member.members.values())
 
 
-def test_p8_a_broken_directory_spoils_nothing_that_is_read_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_a_broken_directory_spoils_nothing_that_is_read_with_it() -> None:
     root = FakeDirectory({b"d%d" % n: family(3) for n in range(20)})
 
     def fail() -> None:
@@ -421,7 +427,7 @@ def test_p8_a_broken_directory_spoils_nothing_that_is_read_with_it(monkeypatch: 
                     assert len(await steps.list(number)) == 1
             await steps.idle()
 
-    assert walked(root, monkeypatch, test).reporter.unexpected == 0
+    assert walked(root, test).reporter.unexpected == 0
 
 
 def test_p9_a_directory_that_was_just_read_is_looked_up_in_memory_for_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,14 +447,14 @@ def test_p9_a_directory_that_was_just_read_is_looked_up_in_memory_for_as_long(mo
         await steps.filesystem.lookup(1, b"d002", CTX)  # it was not read
         assert len(asked) == 2
 
-    walked(root, monkeypatch, test, metadata_ttl=60.0)
+    walked(root, test, metadata_ttl=60.0)
 
 
 def test_work_that_is_dropped_says_so() -> None:
     pool = Workers("ahead", 0)
     dropped: list[int] = []
     for number in range(70):
-        pool.submit(lambda: None, lambda number=number: dropped.append(number))  # type: ignore[misc]
+        pool.submit(lambda: None, partial(dropped.append, number))
     assert dropped == list(range(6))
 
 
@@ -460,9 +466,7 @@ def grid() -> FakeArray:
     return fake_array(np.arange(300, dtype="u1").reshape(SHAPE), (1, 1, 1))
 
 
-def visited(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps, int], Any], **config: Any
-) -> Filesystem:
+def visited(array: FakeArray, test: Callable[[Steps, int], Any], **config: Any) -> Filesystem:
     """`test(steps, inode of c)` of a mount with the root `array`."""
     given = Config("fake", "/mnt")
     root: Any = root_directory(FakeSource(array), given, ChunkCache(given.cache_size))
@@ -470,25 +474,25 @@ def visited(
     async def run(steps: Steps) -> None:
         await test(steps, await inode_of(steps.filesystem, b"c"))
 
-    return walked(root, monkeypatch, run, **config)
+    return walked(root, run, **config)
 
 
-def test_a_walk_through_chunk_directories_finds_the_next_ones_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_through_chunk_directories_finds_the_next_ones_read() -> None:
     array = grid()
-    found = []
+    visited_chunks: list[tuple[int, int, int]] = []
 
     async def test(steps: Steps, inode: int) -> None:
         for first, above in await steps.list(inode):
             for second, below in await steps.list(above):
-                found.extend((int(first), int(second), int(last)) for last, _ in await steps.list(below))
+                visited_chunks.extend((int(first), int(second), int(last)) for last, _ in await steps.list(below))
                 await steps.idle()
         assert steps.jobs <= 10, "of 181 directories"
 
-    visited(array, monkeypatch, test)
-    assert found == [tuple(index) for index in np.ndindex(SHAPE)]
+    visited(array, test)
+    assert visited_chunks == [tuple(index) for index in np.ndindex(SHAPE)]
 
 
-def test_chunk_directories_are_followed_where_some_do_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_directories_are_followed_where_some_do_not_exist() -> None:
     array = grid()
     array.chunks.stored = {index: stored for index, stored in array.chunks.stored.items() if index[0] % 4 == 0}
 
@@ -498,10 +502,10 @@ def test_chunk_directories_are_followed_where_some_do_not_exist(monkeypatch: pyt
             await steps.idle()
         assert steps.jobs <= 3, "the root, its directory of chunks, and the first one in that"
 
-    visited(array, monkeypatch, test)
+    visited(array, test)
 
 
-def test_p3_a_directory_that_was_not_there_when_its_turn_came_is_not_shown_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p3_a_directory_that_was_not_there_when_its_turn_came_is_not_shown_empty() -> None:
     array = grid()
     late = {index: array.chunks.stored.pop(index) for index in list(array.chunks.stored) if index[0] == 4}
 
@@ -514,7 +518,7 @@ def test_p3_a_directory_that_was_not_there_when_its_turn_came_is_not_shown_empty
         [(first, _), *rest] = await steps.list(await inode_of(steps.filesystem, b"4", inode))
         assert (first, len(rest)) == (b"0", 4)
 
-    visited(array, monkeypatch, test)
+    visited(array, test)
 
 
 def test_p9_chunk_directories_read_ahead_are_shown_no_longer_than_the_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,10 +537,10 @@ def test_p9_chunk_directories_read_ahead_are_shown_no_longer_than_the_ttl(monkey
         assert len(await steps.list(members[b"5"])) == 2
 
     clock = Clock(monkeypatch)
-    visited(array, monkeypatch, test, metadata_ttl=60.0)
+    visited(array, test, metadata_ttl=60.0)
 
 
-def test_p11_what_was_read_ahead_in_vain_goes_with_the_array(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p11_what_was_read_ahead_in_vain_goes_with_the_array() -> None:
     async def test(steps: Steps, inode: int) -> None:
         filesystem = steps.filesystem
         told = [(inode, 2)]
@@ -555,13 +559,13 @@ def test_p11_what_was_read_ahead_in_vain_goes_with_the_array(monkeypatch: pytest
             len(filesystem.inodes),
         ) == (0, 0, 1)
 
-    visited(grid(), monkeypatch, test)
+    visited(grid(), test)
 
 
-def test_without_a_ttl_no_chunk_directory_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_ttl_no_chunk_directory_is_read_ahead() -> None:
     async def test(steps: Steps, inode: int) -> None:
         for _, above in await steps.list(inode):
             await steps.list(above)
         assert steps.jobs >= 31
 
-    visited(grid(), monkeypatch, test, metadata_ttl=0.0)
+    visited(grid(), test, metadata_ttl=0.0)

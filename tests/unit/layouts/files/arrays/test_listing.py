@@ -23,6 +23,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, S
 from fsbridge.formats.open import Opening
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import begun_listing
+from fsbridge.kernel.limits import Limits
 from fsbridge.layouts.files.arrays import listing
 from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View
 from fsbridge.layouts.files.arrays.nodes import planned
@@ -369,13 +370,13 @@ def test_p9_a_file_that_was_read_is_another_one_after_its_array_was_dropped_from
     tree.close()
 
 
-def test_a_directory_that_is_opened_is_read_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_is_opened_is_read_with_it(tmp_path: Path) -> None:
     """Only then do walks read the next ones ahead; the first batch of a listing was an empty one, which ended that."""
-    monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # also where the machine is busy
     dataset(tmp_path / "s.n5/a", "uint8", [4])
     config = Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",))
     tree = open_tree(config)
-    reading = begun_listing(1, Ages(config), tree.root).reading
+    limits = Limits(beginning_seconds=60.0)  # also where the machine is busy
+    reading = begun_listing(1, Ages(config), limits, tree.root).reading
     assert reading is not None
     assert [entry.name for batch in reading.batches for entry in batch] == [b"a.json", b"a.npy", b"store.json"]
     tree.close()
