@@ -57,7 +57,7 @@ class Jobs:
 
     def start(self) -> None:
         """Start the threads; called once, inside trio."""
-        self._returns = Returns(trio.lowlevel.current_trio_token())
+        self._returns = Returns(trio.lowlevel.current_trio_token().run_sync_soon)
         for lane in self._lanes:
             lane.start(self._returns)
 

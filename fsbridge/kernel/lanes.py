@@ -92,8 +92,9 @@ class _Job(Generic[T]):
 class Returns:
     """Calls that other threads hand to the event loop, mostly for finished jobs. One wake-up serves any number of them."""
 
-    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
-        self._token = token
+    def __init__(self, wake: Callable[[Callable[[], object]], object]) -> None:
+        """`wake`: has the event loop call a function soon. It is called on any thread."""
+        self._wake = wake
         self._calls: deque[Callable[[], object]] = deque()
         self._woken = False  # true while a wake-up is on its way
 
@@ -108,7 +109,7 @@ class Returns:
         if not self._woken:  # else the wake-up that is already on its way takes this one too
             self._woken = True
             try:
-                self._token.run_sync_soon(self._deliver)
+                self._wake(self._deliver)
             except BaseException:  # no memory, say: the next one wakes it
                 self._woken = False
                 raise
@@ -129,16 +130,25 @@ class Lane:
     Made by `Jobs`.
     """
 
-    def __init__(self, name: str, threads: int, slow: float, suspected: float, advice: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        slow: float,
+        suspected: float,
+        advice: str = "",
+        substitutes: int = SUBSTITUTE_THREADS,
+    ) -> None:
         """`suspected`: seconds that a job may take while another in the same directory hangs beyond its deadline.
 
-        `advice`: text added to a deadline's error.
+        `advice`: text added to a deadline's error. `substitutes`: see `SUBSTITUTE_THREADS`.
         """
         self.name = name
         self.threads = threads
         self._slow_after = slow
         self._suspected = suspected
         self._advice = advice
+        self._substitutes = substitutes
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._running: dict[_Job[Any], Stopwatch] = {}  # the oldest first
@@ -230,7 +240,7 @@ class Lane:
             if job in self._running and not job.slow:
                 job.slow = True
                 self._slow += 1
-            if self._alive - self._slow < self.threads and self._alive < self.threads + SUBSTITUTE_THREADS:
+            if self._alive - self._slow < self.threads and self._alive < self.threads + self._substitutes:
                 self._start_thread()
 
     def _start_thread(self) -> None:

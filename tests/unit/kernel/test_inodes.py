@@ -45,7 +45,7 @@ def get(node: AnyNode) -> AnyNode:
 
 
 def unparked(table: InodeTable, inode: int) -> AnyNode:
-    """The node of a numbered inode whose space is open."""
+    """The node of a numbered inode in an open space."""
     node = table.find(inode)
     assert not isinstance(node, HELD)
     return node

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from shortages import no_room_for_threads
 from waiting import until
 
 from fsbridge.threads.workers import Workers
@@ -47,6 +48,17 @@ def test_a_thread_that_ends_leaves_what_waits_to_another() -> None:
     go_on.set()
     assert done.wait(10)
     until(lambda: not threads._running)
+
+
+def test_p7_threads_that_could_not_be_started_are_not_counted() -> None:
+    """Without memory for the largest number of threads, no job was done any more."""
+    done, threads = threading.Event(), Workers("test", 2, failing)
+    with no_room_for_threads():
+        for _ in range(200):
+            with pytest.raises(RuntimeError):
+                threads.submit(lambda: None)
+    threads.submit(done.set)
+    assert done.wait(60)
 
 
 def test_p7_jobs_that_hang_do_not_keep_others_from_being_done() -> None:
