@@ -260,7 +260,12 @@ class Symlink(Node):
 
     __slots__ = ()
 
-    target: bytes
+    if TYPE_CHECKING:  # an attribute or a property
+
+        @property
+        @abstractmethod
+        def target(self) -> bytes:
+            """What it leads to."""
 
 
 AnyNode: TypeAlias = Directory | File | Symlink

@@ -38,14 +38,14 @@ class Rows(NamedTuple):
     `hashes`: of (parent, name), or of a space's identity. A removed row remains with the size 0 until it is compacted.
     """
 
-    numbers: array[int]
-    sizes: array[int]
-    parents: array[int]
-    counts: array[int]
-    hashes: array[int]
-    kinds: bytearray
-    names: list[bytes | None]
-    versions: list[Hashable]
+    numbers: MutableSequence[int]
+    sizes: MutableSequence[int]
+    parents: MutableSequence[int]
+    counts: MutableSequence[int]
+    hashes: MutableSequence[int]
+    kinds: MutableSequence[int]
+    names: MutableSequence[bytes | None]
+    versions: MutableSequence[Hashable]
 
     @classmethod
     def empty(cls) -> Rows:
@@ -64,11 +64,13 @@ Row: TypeAlias = tuple[Rows, int]
 class InodeRows:
     """The rows. `next`: the first number that was never given."""
 
-    def __init__(self, next: int) -> None:
+    def __init__(self, next: int, least_places: int = LEAST_PLACES) -> None:
+        """`least_places`: see `LEAST_PLACES`."""
+        self._least_places = least_places
         self._rows = Rows.empty()
         self._removed = 0
         # A hash table: 1 + the place of a row, or 0, where its hash says or, if that is taken, at the next free place.
-        self._table = array("I", bytes(4 * LEAST_PLACES))
+        self._table = array("I", bytes(4 * least_places))
         self.next = next
 
     def __len__(self) -> int:
@@ -133,7 +135,7 @@ class InodeRows:
         rows, at = row
         rows.hashes[at], rows.sizes[at], rows.names[at], rows.versions[at] = NO_NAME, 0, None, None
         self._removed += 1
-        if 2 * self._removed > len(rows.numbers) >= LEAST_PLACES // 3:
+        if 2 * self._removed > len(rows.numbers) >= self._least_places // 3:
             with suppress(MemoryError):  # then a later one compacts them
                 self._compact()
 
@@ -153,7 +155,7 @@ class InodeRows:
             rows = Rows.empty()
             for column, values in zip(rows.columns, self._rows.columns, strict=True):
                 column.extend(compress(values, self._rows.sizes))
-        length = LEAST_PLACES
+        length = self._least_places
         while length < 3 * len(rows.numbers):
             length *= 2
         table = array("I", bytes(4 * length))

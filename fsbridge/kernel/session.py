@@ -43,7 +43,16 @@ class Waiting:
     `alone` returns true if no other request is under way, so that nothing else waits for the event loop.
     """
 
-    def __init__(self, due: Callable[[], bool] = lambda: False, alone: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        due: Callable[[], bool] = lambda: False,
+        alone: Callable[[], bool] = lambda: False,
+        turn_seconds: float = TURN_SECONDS,
+        linger_milliseconds: int = LINGER_MILLISECONDS,
+    ) -> None:
+        """`turn_seconds`: see `TURN_SECONDS`; `linger_milliseconds`: see `LINGER_MILLISECONDS`."""
+        self._turn_seconds = turn_seconds
+        self._linger_milliseconds = linger_milliseconds
         self._due = due
         self._alone = alone
         self._poll = select.poll()
@@ -55,13 +64,13 @@ class Waiting:
         if fd != self._fd:
             self._poll, self._fd = select.poll(), fd
             self._poll.register(fd, select.POLLIN)
-        lingers = LINGER_MILLISECONDS if self._alone() else 0
+        lingers = self._linger_milliseconds if self._alone() else 0
         if not self._due() and not self._turn.passed and self._poll.poll(lingers):
             return
         await trio.lowlevel.wait_readable(fd)
         while not self._poll.poll(0):  # the kernel has withdrawn the request, because its process ended, for example
             await trio.lowlevel.wait_readable(fd)
-        self._turn = Deadline(TURN_SECONDS)
+        self._turn = Deadline(self._turn_seconds)
 
 
 class LoopLock:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyfuse3
@@ -14,13 +15,15 @@ import pytest
 import trio
 from fake_tree import FakeDirectory, FakeFile, FakeLink
 from handlers import CTX, DEFAULTS, passes, with_filesystem
-from waiting import eventually
+from shortages import no_memory_to_log
+from waiting import Clock, eventually
 
 from fsbridge import errors
 from fsbridge.asking import before_waiting
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel import boundary
 from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.inodes import InodeTable
 from fsbridge.tree import Attrs, Directory, Entry, File, Symlink
 
 
@@ -151,7 +154,7 @@ class _Root(FakeDirectory):
 
 def outcome(handler: str, error: BaseException, **config: Any) -> tuple[int, Filesystem]:
     """The errno that `handler` answers when the tree raises `error`; afterwards the same tree must work again."""
-    codes = []
+    codes: list[int] = []
 
     async def test(filesystem: Filesystem) -> None:
         with pytest.raises(pyfuse3.FUSEError) as caught:
@@ -261,30 +264,49 @@ def test_p3_damage_is_one_line_with_path_and_reason(caplog: pytest.LogCaptureFix
 def test_damage_is_logged_again_later_and_its_memory_is_bounded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(boundary.time, "monotonic", lambda: now[0])
+    clock = Clock(monkeypatch)
     reporter = boundary.Reporter()
     for path in ["/a", "/a", "/b"]:
-        reporter.errno(errors.CorruptData("bad"), "read", lambda path=path: path)
-    now[0] += boundary.SILENCE_SECONDS + 1
+        reporter.errno(errors.CorruptData("bad"), "read", partial(str, path))
+    clock.passes(boundary.SILENCE_SECONDS + 1)
     reporter.errno(errors.CorruptData("bad"), "read", lambda: "/a")
     assert [record.getMessage() for record in caplog.records] == ["/a: bad", "/b: bad", "/a: bad"]
     for number in range(boundary.REMEMBERED_PATHS * 2):
-        reporter.errno(errors.CorruptData("bad"), "read", lambda number=number: str(number))
+        reporter.errno(errors.CorruptData("bad"), "read", partial(str, number))
     assert len(reporter._silent) == boundary.REMEMBERED_PATHS
 
 
-def test_p8_errors_of_an_outdated_node_do_not_end_the_mount(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Filesystem, "outdated", lambda *given: _raise(MemoryError()))
-    code, _ = outcome("getattr", errors.Stale("changed"))
+class Forgetless(Filesystem):
+    """A mount without memory to note that something is outdated."""
+
+    def outdated(self, handler: str, subject: Any) -> None:
+        raise MemoryError
+
+
+def test_p8_errors_of_an_outdated_node_do_not_end_the_mount() -> None:
+    code, _ = outcome("getattr", errors.Stale("changed"), kind=Forgetless)
     assert code == errno.ESTALE
 
 
+class ScarceReporter(boundary.Reporter):
+    """Has no memory to make an answer of an error."""
+
+    def errno(self, error: Exception, what: str, path: Callable[[], str]) -> int:
+        raise MemoryError
+
+
+class Speechless(Filesystem):
+    """A mount without memory to answer errors."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.reporter = ScarceReporter()
+
+
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_p8_want_of_memory_for_an_answer_does_not_end_the_mount(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boundary.Reporter, "errno", lambda *given: _raise(MemoryError()))
+def test_p8_want_of_memory_for_an_answer_does_not_end_the_mount(handler: str) -> None:
     for _ in range(2):
-        code, filesystem = outcome(handler, errors.CorruptData("damaged"))
+        code, filesystem = outcome(handler, errors.CorruptData("damaged"), kind=Speechless)
         assert (code, filesystem.under_way) == (errno.ENOMEM, 0)
 
 
@@ -294,10 +316,10 @@ def test_ordinary_answers_leave_no_line(caplog: pytest.LogCaptureFixture) -> Non
     assert not caplog.records
 
 
-def test_a_failure_while_a_failure_is_logged_is_still_an_errno(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.Logger, "warning", lambda *args, **kwargs: _raise(MemoryError()))
-    assert outcome("read", errors.CorruptData("bad"))[0] == errno.EIO
-    assert outcome("read", MemoryError())[0] == errno.ENOMEM
+def test_a_failure_while_a_failure_is_logged_is_still_an_errno() -> None:
+    with no_memory_to_log(boundary.log):
+        assert outcome("read", errors.CorruptData("bad"))[0] == errno.EIO
+        assert outcome("read", MemoryError())[0] == errno.ENOMEM
 
     def no_path() -> str:
         raise RecursionError
@@ -306,14 +328,18 @@ def test_a_failure_while_a_failure_is_logged_is_still_an_errno(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("error", [*UNEXPECTED, MemoryError(), OSError(None)], ids=lambda error: type(error).__name__)
-def test_forget_and_release_never_raise(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forget_and_release_never_raise(error: Exception) -> None:
+    class Unforgettable(InodeTable):
+        def forget(self, inode: int, lookups: int) -> bool:
+            raise error
+
     async def test(filesystem: Filesystem) -> None:
         fh = await _open(filesystem, node)
         node.error = error
         await filesystem.release(fh)
         await filesystem.release(fh)
         await filesystem.releasedir(4711)
-        monkeypatch.setattr(filesystem.inodes, "forget", lambda *args: _raise(error))
+        filesystem.inodes = Unforgettable(_Root(node))
         await filesystem.forget([(2, 1)])
         assert len(filesystem.files) == 0
 
@@ -323,14 +349,17 @@ def test_forget_and_release_never_raise(error: Exception, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("wrong", [b"", b"short", bytes(11), memoryview(bytes(20))[::2]], ids=["0", "5", "11", "gaps"])
 def test_p2_a_reply_of_the_wrong_length_is_eio(wrong: Any) -> None:
+    class Wrong(Exploding):
+        def read(self, offset: int, size: int) -> Any:
+            return wrong
+
     async def test(filesystem: Filesystem) -> None:
         fh = await _open(filesystem, node)
-        node.read = lambda offset, size: wrong  # type: ignore[method-assign]
         with pytest.raises(pyfuse3.FUSEError) as caught:
             await filesystem.read(fh, 0, 10)
         assert caught.value.errno == errno.EIO
 
-    node = Exploding()
+    node = Wrong()
     with_filesystem(test, _Root(node))
 
 
@@ -347,8 +376,6 @@ def test_impossible_link_targets_are_eio() -> None:
 
 
 def test_p7_a_handler_that_gets_no_answer_is_timed_out_and_its_handle_closed_later() -> None:
-    import threading
-
     hung, clock = threading.Event(), trio.testing.MockClock()
     file = FakeFile(b"x", on_open=hung.wait)
 

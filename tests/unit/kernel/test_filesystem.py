@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +22,12 @@ from waiting import Clock, eventually
 from fsbridge.asking import used
 from fsbridge.errors import TimedOut
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.handles import HandleTable
+from fsbridge.kernel.handles import HandleTable, OpenFile
 from fsbridge.kernel.jobs import METADATA_THREADS
 from fsbridge.kernel.lanes import HUNG_JOBS
 from fsbridge.kernel.limits import Limits
-from fsbridge.kernel.pages import PageVersions
+from fsbridge.kernel.pages import Caching, PageVersions
+from fsbridge.kernel.readahead import NoReadAhead
 from fsbridge.tree import Attrs, Entry, Numbered
 
 
@@ -465,32 +467,53 @@ def test_a_failed_load_fails_only_the_request_that_made_it() -> None:
     with_filesystem(test, FakeDirectory({b"file": file}))
 
 
-@pytest.mark.parametrize("failing", ["pages", "read-ahead", "files"])
-def test_p11_an_open_that_fails_when_the_file_is_open_leaves_nothing(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+class Scarce:
+    """Lacks memory as long as `failing`."""
+
+    failing = False
+
+    def need_memory(self) -> None:
+        if self.failing:
+            raise MemoryError
+
+
+class ScarcePages(PageVersions, Scarce):
+    def count_open(self, inode: int, version: Hashable) -> Caching:
+        self.need_memory()
+        return super().count_open(inode, version)
+
+
+class ScarceReadAhead(NoReadAhead, Scarce):
+    def note_open(self, file: OpenFile) -> None:
+        self.need_memory()
+
+
+class ScarceFiles(HandleTable[OpenFile], Scarce):
+    def add(self, thing: OpenFile) -> int:
+        self.need_memory()
+        return super().add(thing)
+
+
+@pytest.mark.parametrize("part", ["pages", "ahead", "files"])
+def test_p11_an_open_that_fails_when_the_file_is_open_leaves_nothing(part: str) -> None:
     """An open that stayed counted was one of an outdated version later: a chunk was ESTALE until the unmount."""
     file = FakeFile(b"first")
 
-    def fail(*_given: object) -> None:
-        raise MemoryError
-
     async def test(filesystem: Filesystem) -> None:
         inode = await inode_of(filesystem, b"file")
-        with monkeypatch.context() as scarce:
-            ahead = type(filesystem.ahead)
-            broken: dict[str, tuple[type, str]] = {
-                "pages": (PageVersions, "count_open"),
-                "read-ahead": (ahead, "note_open"),
-                "files": (HandleTable, "add"),
-            }
-            scarce.setattr(*broken[failing], fail)
-            with pytest.raises(pyfuse3.FUSEError):
-                await filesystem.open(inode, os.O_RDONLY, CTX)
+        pages, ahead, files = ScarcePages(), ScarceReadAhead(), ScarceFiles()
+        filesystem.pages, filesystem.ahead, filesystem.files = pages, ahead, files
+        scarce: dict[str, Scarce] = {"pages": pages, "ahead": ahead, "files": files}
+        scarce[part].failing = True
+        with pytest.raises(pyfuse3.FUSEError):
+            await filesystem.open(inode, os.O_RDONLY, CTX)
+        scarce[part].failing = False
         assert (file.opens, file.closes, len(filesystem.files)) == (1, 1, 0)
         file.data, file.stamp = b"other", 1
         opened = await filesystem.open(inode, os.O_RDONLY, CTX)
         assert bytes(await filesystem.read(opened.fh, 0, 9)) == b"other"
         await filesystem.release(opened.fh)
-        assert not filesystem.pages._open
+        assert not filesystem.pages.outdated(inode, object()), "no open counts any more"
 
     with_filesystem(test, FakeDirectory({b"file": file}))
 

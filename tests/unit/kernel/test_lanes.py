@@ -214,7 +214,7 @@ def test_p7_hung_threads_have_substitutes_which_end_with_them() -> None:
     with_lane(test, make_lane(slow=0.05))
 
 
-def test_p7_substitutes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_substitutes_are_bounded() -> None:
     clock = trio.testing.MockClock()
 
     async def test(lane: Lane) -> None:

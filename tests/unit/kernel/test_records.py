@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from array import array
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Iterator
+from typing import Any, TypeVar
 
 import pytest
 
-from fsbridge.kernel import records
 from fsbridge.kernel.records import InodeRows, Row, Rows
+
+T = TypeVar("T")
 
 PARENTS = 3
 NAMES = (b"a", b"b", b"c", b"d", None)
@@ -85,9 +85,8 @@ def change(table: InodeRows, model: Model, chance: random.Random, growing: bool)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_rows_come_and_go_as_objects_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "LEAST_PLACES", 4)
-    chance, table, model = random.Random(seed), InodeRows(1), Model()
+def test_rows_come_and_go_as_objects_do(seed: int) -> None:
+    chance, table, model = random.Random(seed), InodeRows(1, least_places=4), Model()
     for step in range(400):
         change(table, model, chance, growing=step % 100 < 60)
         if step % 10 == 0 or len(model.rows) < 8:
@@ -115,49 +114,64 @@ def test_a_member_that_is_replaced_again_and_again_is_found_at_once() -> None:
     assert sum(place > 0 for place in table._table) <= 601
 
 
-class Scarce(list[Any]):
-    """A column that grows `left` times more."""
+class Room:
+    """How many values more there is memory for in all columns."""
 
-    left = 0
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise MemoryError
+
+
+class Scarce(list[Any]):
+    """A column that grows while there is room."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__()
+        self.room = room
 
     def append(self, value: Any) -> None:
-        Scarce.left -= 1
-        if Scarce.left < 0:
-            raise MemoryError
+        self.room.take()
         super().append(value)
 
 
 @pytest.mark.parametrize("left", range(8))
 def test_rows_are_what_they_were_where_there_was_no_memory_for_another(left: int) -> None:
     """A value more in one column than in the others, and each inode behind it was another file's."""
-    table = InodeRows(1)
-    table._rows = Rows(*(Scarce() for _ in Rows._fields))  # type: ignore[arg-type]
-    Scarce.left = 16
+    table, room = InodeRows(1), Room(16)
+    table._rows = Rows(*(Scarce(room) for _ in Rows._fields))
     first, second = seen(table.add(0, b"a", "file", 1, 1)), seen(table.add(0, b"b", "file", 2, 1))
-    Scarce.left = left
+    room.left = left
     with pytest.raises(MemoryError):
         table.add(0, b"c", "file", 3, 1)
     assert {len(column) for column in table._rows} == {2}
     assert (len(table), table.member(0, b"c")) == (2, None)
     assert (seen(table.member(0, b"a")), seen(table.member(0, b"b"))) == (first, second)
-    Scarce.left = 8
+    room.left = 8
     assert seen(table.add(0, b"c", "file", 3, 1)) == seen(table.member(0, b"c"))
 
 
-def test_rows_remain_where_there_is_no_memory_to_compact_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = InodeRows(1)
-    numbers = [rows.numbers[at] for rows, at in (table.add(0, b"%d" % number, "file", None, 1) for number in range(400))]
+class Unreadable(list[T]):
+    """A column of which no copy can be made for want of memory."""
 
-    def fail(*given: object) -> array[int]:
+    def __iter__(self) -> Iterator[T]:
         raise MemoryError
 
-    monkeypatch.setattr(records, "array", fail)
+
+def test_rows_remain_where_there_is_no_memory_to_compact_them() -> None:
+    table = InodeRows(1)
+    numbers = [rows.numbers[at] for rows, at in (table.add(0, b"%d" % number, "file", None, 1) for number in range(400))]
+    names = Unreadable(table._rows.names)
+    table._rows = table._rows._replace(names=names)
     for number in numbers[:300]:
         row = table.row(number)
         assert row is not None
         table.remove(row)
     assert len(table) == 100
-    monkeypatch.undo()
+    table._rows = table._rows._replace(names=names.copy())
     row = table.row(numbers[300])
     assert row is not None
     table.remove(row)

@@ -6,8 +6,8 @@ import os
 import select
 import signal
 import threading
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pyfuse3
@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 from fake_mount import FakeMount
-from waiting import eventually
+from waiting import Clock, eventually
 
 from fsbridge.kernel import session
 from fsbridge.kernel.session import LoopLock, Waiting
@@ -32,18 +32,16 @@ def pipe() -> Iterator[tuple[int, int]]:
 def test_what_is_readable_is_taken_without_a_pass_of_the_event_loop_but_only_for_a_turn(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    clock = Clock(monkeypatch, stopped=True)
 
     async def main() -> None:
-        nonlocal clock
         waiting = Waiting()
         os.write(pipe[1], b"x")
         await waiting.wait_readable(pipe[0])  # begins a turn
         with trio.testing.assert_no_checkpoints():
             for _ in range(100):
                 await waiting.wait_readable(pipe[0])
-        clock += session.TURN_SECONDS
+        clock.passes(session.TURN_SECONDS)
         with trio.testing.assert_checkpoints():
             await waiting.wait_readable(pipe[0])
         with trio.testing.assert_no_checkpoints():
@@ -78,14 +76,9 @@ def test_what_is_not_readable_is_waited_for_while_others_run(pipe: tuple[int, in
     trio.run(main)
 
 
-def test_quick_successive_requests_take_no_pass_of_the_event_loop(
-    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "TURN_SECONDS", 600.0)
-    monkeypatch.setattr(session, "LINGER_MILLISECONDS", 600_000)
-
+def test_quick_successive_requests_take_no_pass_of_the_event_loop(pipe: tuple[int, int]) -> None:
     async def main() -> None:
-        waiting = Waiting(alone=lambda: True)
+        waiting = Waiting(alone=lambda: True, turn_seconds=600.0, linger_milliseconds=600_000)
         os.write(pipe[1], b"x")
         await waiting.wait_readable(pipe[0])  # begins a turn
         os.read(pipe[0], 1)
@@ -124,6 +117,9 @@ def test_p7_what_is_gone_before_it_can_be_read_is_waited_for_again(pipe: tuple[i
                 self.left -= 1
                 os.read(pipe[0], 1)
 
+        def has_at_most(self, left: int) -> bool:
+            return self.left <= left
+
     async def main() -> None:
         waiting, withdrawn, returned = Waiting(), Withdrawn(), trio.Event()
 
@@ -137,7 +133,7 @@ def test_p7_what_is_gone_before_it_can_be_read_is_waited_for_again(pipe: tuple[i
             trio.lowlevel.add_instrument(withdrawn)
             for left in (2, 1, 0):
                 os.write(pipe[1], b"x")
-                await eventually(lambda left=left: withdrawn.left <= left)  # type: ignore[misc]
+                await eventually(partial(withdrawn.has_at_most, left))
                 await trio.testing.wait_all_tasks_blocked()  # it was woken, perhaps in the same pass
             assert not returned.is_set()
             os.write(pipe[1], b"x")
