@@ -134,7 +134,10 @@ class Gathering:
 
 
 class FakeS3:
-    """The server. `listing`: whether LIST is answered; `latency` in seconds; `page`: members of a LIST's answer."""
+    """The server. `listing`: whether LIST is answered; `latency` in seconds; `page`: members of a LIST's answer.
+
+    `starts_after`: whether LIST can start after a key; `other_etags`: whether it gives other ETags than GET.
+    """
 
     def __init__(self) -> None:
         self.objects = Objects()
@@ -145,6 +148,8 @@ class FakeS3:
         self.page_latency = 0.0
         self.page = 1000
         self.listing = True
+        self.starts_after = True
+        self.other_etags = False
         self.in_flight = self.most_in_flight = 0
         self.connections = 0
         self.port = 0
@@ -352,7 +357,7 @@ class FakeS3:
 
     def _list(self, query: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        after = query.get("continuation-token") or query.get("start-after", "")
+        after = query.get("continuation-token") or (query.get("start-after", "") if self.starts_after else "")
         encoded = query.get("encoding-type") == "url"  # as boto3 asks, since XML cannot hold every key
         shown = urllib.parse.quote if encoded else escape
         entries: list[str] = []
@@ -379,7 +384,7 @@ class FakeS3:
             else:
                 stored = self.objects[key]
                 when = _when(stored.mtime)
-                etag = self.listed_etag(stored)
+                etag = f"other-{stored.etag}" if self.other_etags else f"&quot;{stored.etag}&quot;"
                 entries.append(
                     f"<Contents><Key>{shown(key)}</Key><LastModified>{when}</LastModified><ETag>{etag}</ETag>"
                     f"<Size>{len(stored.data)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
@@ -392,10 +397,6 @@ class FakeS3:
             f"{''.join(entries)}</ListBucketResult>"
         )
         return 200, {"Content-Type": "application/xml"}, body.encode()
-
-    def listed_etag(self, stored: Stored) -> str:
-        """Return the ETag that a LIST shows; tests replace it."""
-        return f"&quot;{stored.etag}&quot;"
 
 
 @lru_cache

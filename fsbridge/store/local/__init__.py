@@ -19,7 +19,7 @@ from fsbridge import asking
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.store import BATCH_NAMES, Key, Member, Range, Stat, Store, check_limit, check_range
 from fsbridge.store.local import descriptors
-from fsbridge.store.local.descriptors import LIST, LOOK, OpenPath, named
+from fsbridge.store.local.descriptors import LIST, LOOK, OpenBeneath, OpenPath, named, open_beneath
 from fsbridge.store.local.files import LocalFiles, LocalObject, Special
 from fsbridge.store.local.status import MountPoints, identity, is_other, known_status, member_of, stat_of
 from fsbridge.threads.workers import HungMembers
@@ -40,7 +40,7 @@ _UNKNOWN = Stat(False, 0, 0, None, settled=False)
 
 
 class LocalStore(Store):
-    """`store.Store` over the directory `root`; `allowed`, `everybody`, `immutable` and `open_path`: see `LocalFiles`."""
+    """`store.Store` over the directory `root`. For the other parameters see `LocalFiles`."""
 
     def __init__(
         self,
@@ -49,8 +49,9 @@ class LocalStore(Store):
         everybody: bool = False,
         immutable: bool = False,
         open_path: OpenPath = os.open,
+        beneath: OpenBeneath = open_beneath,
     ) -> None:
-        self._files = LocalFiles(root, allowed, everybody, immutable, open_path)
+        self._files = LocalFiles(root, allowed, everybody, immutable, open_path, beneath)
         self._root = self._files.root
         self._links: HungMembers[Sequence[Member]] = HungMembers()
         self._mounts = MountPoints()

@@ -66,14 +66,33 @@ def openat2(root: int, path: str, flags: int, resolve: int, call: Any = _syscall
     return (fd, 0) if fd >= 0 else (-1, ctypes.get_errno())
 
 
-def open_beneath(root: int, path: str, flags: int) -> int:
+def _probe() -> bool:
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        fd, _ = openat2(root, ".", os.O_PATH | os.O_CLOEXEC, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+        if fd >= 0:
+            os.close(fd)
+        return fd >= 0
+    finally:
+        os.close(root)
+
+
+HAVE_OPENAT2 = _probe()
+"""True if the kernel has it, and lets this process use it."""
+
+
+OpenBeneath: TypeAlias = Callable[[int, str, int], int]
+"""What `open_beneath` does: gets the descriptor of a directory, a path and flags, and returns a descriptor."""
+
+
+def open_beneath(root: int, path: str, flags: int, have_openat2: bool = HAVE_OPENAT2) -> int:
     """Open relative `path` below the directory descriptor `root`, following links that stay below it.
 
     Raises OSError: EXDEV when the path leads out of `root`, else what open(2) says.
     """
     if "\0" in path:  # C would cut the path here and open something else
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if not HAVE_OPENAT2:
+    if not have_openat2:
         return walk_beneath(root, path, flags)
     for _ in range(100):
         fd, number = openat2(root, path, flags, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
@@ -134,21 +153,6 @@ def _readlink(name: str, directory: int) -> str | None:
         if error.errno == errno.EINVAL:
             return None  # not a link
         raise
-
-
-def _probe() -> bool:
-    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
-    try:
-        fd, _ = openat2(root, ".", os.O_PATH | os.O_CLOEXEC, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
-        if fd >= 0:
-            os.close(fd)
-        return fd >= 0
-    finally:
-        os.close(root)
-
-
-HAVE_OPENAT2 = _probe()
-"""True if the kernel has it, and lets this process use it."""
 
 
 _AT_FDCWD = -100

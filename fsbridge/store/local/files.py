@@ -31,6 +31,7 @@ from fsbridge.store.local import descriptors
 from fsbridge.store.local.descriptors import (
     LOOK,
     STEP,
+    OpenBeneath,
     OpenedRoot,
     OpenPath,
     Root,
@@ -212,10 +213,17 @@ class LocalFiles:
     """
 
     def __init__(
-        self, root: str, allowed: Sequence[str], everybody: bool, immutable: bool, open_path: OpenPath = os.open
+        self,
+        root: str,
+        allowed: Sequence[str],
+        everybody: bool,
+        immutable: bool,
+        open_path: OpenPath = os.open,
+        beneath: OpenBeneath = open_beneath,
     ) -> None:
-        """`open_path` opens the root."""
+        """`open_path` opens the root, and `beneath` what lies in it."""
         self.root = Root(root, open_path)
+        self._beneath = beneath
         self.everybody = Everybody() if everybody else None
         self.immutable = immutable
         self._allowed = tuple(Root(path) for path in allowed)
@@ -329,7 +337,7 @@ class LocalFiles:
             return self.everybody.open_beneath(root.fd, path, flags)
         if not asking.context.may_wait:
             return descriptors.open_cached(root.fd, path or ".", flags)
-        return open_beneath(root.fd, path or ".", flags)
+        return self._beneath(root.fd, path or ".", flags)
 
     def _open_link(self, root: OpenedRoot, key: Key, flags: int) -> int | None:
         """Open the target of an absolute link, or of one that leads out of the root; None if the link has been replaced."""

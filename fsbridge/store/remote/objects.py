@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from hashlib import md5
 from typing import NamedTuple
 
@@ -198,7 +199,7 @@ class Witness:
         self._client = client
         self._given: tuple[tuple[Key, str | None], ...] = ()
         self._lock = threading.Lock()  # for `_given`
-        self._asking = threading.Lock()
+        self._asking: AbstractContextManager[object] = threading.Lock()
         self._asked: _Asked | None = None
         self._checks = 0  # begun so far
 

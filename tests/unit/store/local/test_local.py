@@ -11,6 +11,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ from waiting import Clock, until, until_ticked
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NameTooLong, NotFound, Stale, TooLarge
 from fsbridge.store import ROOT, Key
 from fsbridge.store.local import DAMAGED_MEMBERS, LocalStore
-from fsbridge.store.local import descriptors as beneath_module
-from fsbridge.store.local.descriptors import open_beneath, walk_beneath
+from fsbridge.store.local.descriptors import HAVE_OPENAT2, OpenBeneath, open_beneath, walk_beneath
 from fsbridge.store.local.status import stat_of
 
 
@@ -358,13 +358,10 @@ def test_p2_what_the_kernel_reads_in_pieces_is_whole(root: Path, monkeypatch: py
         store.read(key, 200)
 
 
-@pytest.fixture(params=["openat2", "walk"])
-def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, int], int]:
-    """Both forms of opening; the store uses the same one."""
-    if request.param == "walk":
-        monkeypatch.setattr(beneath_module, "HAVE_OPENAT2", False)
-        return walk_beneath
-    return open_beneath
+@pytest.fixture(params=[HAVE_OPENAT2, False], ids=["openat2", "walk"])
+def beneath(request: pytest.FixtureRequest) -> OpenBeneath:
+    """Both forms of opening."""
+    return partial(open_beneath, have_openat2=request.param)
 
 
 LINKS = {
@@ -376,11 +373,10 @@ LINKS = {
 
 
 @pytest.mark.parametrize("name", list(LINKS))
-@pytest.mark.usefixtures("opener")
-def test_links_out_of_the_store_are_refused(root: Path, name: str) -> None:
+def test_links_out_of_the_store_are_refused(root: Path, beneath: OpenBeneath, name: str) -> None:
     (root / "a" / "out").symlink_to("../..")
     (root / name).symlink_to(LINKS[name])
-    store = LocalStore(str(root))
+    store = LocalStore(str(root), beneath=beneath)
     with pytest.raises(AccessDenied, match="out of the store"):
         store.read(Key(name), 100)
     with pytest.raises(AccessDenied):
@@ -388,31 +384,30 @@ def test_links_out_of_the_store_are_refused(root: Path, name: str) -> None:
     assert name in [entry.name for entry in store.list(ROOT) if not entry.is_dir]
 
 
-@pytest.mark.usefixtures("opener")
-def test_links_inside_are_followed(root: Path) -> None:
+def test_links_inside_are_followed(root: Path, beneath: OpenBeneath) -> None:
     (root / "a" / "link").symlink_to("../a/b")
     (root / "file").symlink_to("a/link/chunk")
-    store = LocalStore(str(root))
+    store = LocalStore(str(root), beneath=beneath)
     assert store.read(Key("file"), 100)[0] == b"0123456789"
     assert {(e.name, e.is_dir) for e in store.list(Key("a"))} == {("b", True), ("link", True)}
 
 
-@pytest.mark.usefixtures("opener")
-def test_links_into_an_allowed_directory_are_followed(root: Path) -> None:
+def test_links_into_an_allowed_directory_are_followed(root: Path, beneath: OpenBeneath) -> None:
     (root / "annexed").symlink_to("../secret")
-    store = LocalStore(str(root), allowed=[str(root.parent)])
+    store = LocalStore(str(root), beneath=beneath, allowed=[str(root.parent)])
     assert store.read(Key("annexed"), 100)[0] == b"secret"
     (root / "passwd").symlink_to("/etc/passwd")
     with pytest.raises(AccessDenied):
         store.read(Key("passwd"), 100)
 
 
-@pytest.mark.usefixtures("opener")
-def test_dangling_and_circular_links_are_not_absent(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_dangling_and_circular_links_are_not_absent(
+    root: Path, beneath: OpenBeneath, caplog: pytest.LogCaptureFixture
+) -> None:
     (root / "gone").symlink_to("never")
     (root / "dir").symlink_to("nodir")
     (root / "loop").symlink_to("loop")
-    store = LocalStore(str(root))
+    store = LocalStore(str(root), beneath=beneath)
     for key in ("gone", "dir/0/1"):
         with pytest.raises(CorruptData, match="a link to something that is not there"):
             store.stat(Key.parse(key))
@@ -423,7 +418,6 @@ def test_dangling_and_circular_links_are_not_absent(root: Path, caplog: pytest.L
     assert "(and 2 more here)" in caplog.text
 
 
-@pytest.mark.usefixtures("opener")
 class Unreadable:
     """A member of a directory with a damaged inode, as `os.scandir` shows it."""
 
@@ -509,12 +503,13 @@ def test_p3_what_a_linked_directory_does_not_hold_is_absent(root: Path) -> None:
             store.stat(Key.parse(key))
 
 
-def test_nul_and_dotdot_never_reach_the_kernel(root: Path, opener: Callable[[int, str, int], int]) -> None:
+@pytest.mark.parametrize("open_path", [open_beneath, walk_beneath])
+def test_nul_and_dotdot_never_reach_the_kernel(root: Path, open_path: OpenBeneath) -> None:
     fd = os.open(root, os.O_PATH)
     try:
         with pytest.raises(OSError, match="Invalid cross-device link"):
-            opener(fd, "../secret", os.O_RDONLY)
+            open_path(fd, "../secret", os.O_RDONLY)
         with pytest.raises((OSError, ValueError)):
-            opener(fd, "a\0/../../secret", os.O_RDONLY)
+            open_path(fd, "a\0/../../secret", os.O_RDONLY)
     finally:
         os.close(fd)

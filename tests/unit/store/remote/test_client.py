@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_s3 import FakeS3
@@ -60,9 +61,8 @@ def test_p8_a_panic_of_the_library_is_an_error_without_secrets(server: FakeS3) -
     async def panic_later(*_: object) -> None:
         panic()
 
-    store.client._data = store.client._metadata = SimpleNamespace(  # type: ignore[assignment]
-        get=panic, list=lambda *_, **__: map(panic, [0]), list_with_delimiter_async=panic_later
-    )
+    panicking: Any = SimpleNamespace(get=panic, list=lambda *_, **__: map(panic, [0]), list_with_delimiter_async=panic_later)
+    store.client._data = store.client._metadata = panicking
     calls: dict[str, Callable[[], object]] = {
         "read": lambda: store.read(B, 1 << 20),
         "stat": lambda: store.stat(B, WHOLE),

@@ -54,7 +54,7 @@ def test_p3_answers_of_absence_before_the_store_was_asked_for_share_its_answer(e
     server = Server(lock, error)
     witness = Witness(cast(Client, server))
     witness.saw(Key("zarr.json"), "1")
-    witness._asking = lock  # type: ignore[assignment]
+    witness._asking = lock
 
     def confirm(number: int) -> type:
         try:

@@ -27,7 +27,7 @@ from fsbridge.formats.open import Opening, open_source
 from fsbridge.lru import LRU
 from fsbridge.store import ROOT, Key
 from fsbridge.store.blobs import LocalBlob, LocalFile
-from fsbridge.store.zip import Inflater, ZipStore
+from fsbridge.store.zip import Inflater, OpenArchives, ZipStore
 
 CONTENT: Content = {
     "zarr.json": b"{}",
@@ -431,3 +431,17 @@ def test_p3_names_with_backslashes_are_paths(tmp_path: Path) -> None:
     store = ZipStore(str(path), "")
     assert tree(store) == {"good/a": b"1", "x/y/z": b"2", "good/x\\z": b"3"}
     assert store.hidden == 1
+
+
+def test_p11_descriptors_of_many_archives_are_bounded(tmp_path: Path) -> None:
+    """A collection of as many zip files as a process may have descriptors took the whole mount with it."""
+    gc.collect()
+    before, shared = len(os.listdir("/proc/self/fd")), OpenArchives(most=3)
+    stores = [ZipStore(str(archive(tmp_path / f"{n}.zip", {"a": b"%d" % n})), shared=shared) for n in range(9)]
+    for _ in range(2):
+        for number, store in enumerate(stores):
+            assert store.read(Key("a"), 10)[0] == b"%d" % number
+        assert len(os.listdir("/proc/self/fd")) <= before + 3
+    with stores[4]._lock:  # no caller waits for one that is being opened
+        shared.close()
+    assert stores[4].read(Key("a"), 10)[0] == b"4"
