@@ -106,7 +106,7 @@ def test_a_reader_that_is_faster_than_the_windows_makes_them(tmp_path: Path) -> 
 
 
 class NotedCache(ChunkCache):
-    """A cache that notes the bands whose chunks are given up while it has them."""
+    """A cache that notes the bands of chunks that are given up while it has them."""
 
     def __init__(self) -> None:
         super().__init__(1 << 20)

@@ -78,7 +78,7 @@ class NotedStore(LocalStore):
 
 
 class FailingStore(LocalStore):
-    """A directory with objects whose opening raises an error of `errors`, by key."""
+    """A directory in which reading the objects at the keys of `errors` raises these."""
 
     def __init__(self, root: Path, errors: dict[str, Exception]) -> None:
         super().__init__(str(root))

@@ -6,7 +6,7 @@ import io
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mrcfile
 import nibabel
@@ -85,13 +85,23 @@ def test_nifti_by_nibabel(dtype: str, rank: int, x_first: bool) -> None:
     assert (int(image.header["sform_code"]), int(image.header["qform_code"])) == (1, 1)
 
 
+def nifti_header(data: bytes) -> Any:
+    image: Any = nibabel.Nifti1Image.from_bytes(data)
+    return image.header
+
+
+def read_by_itk(path: Path) -> Any:
+    """ITK's image, an object of a class without types."""
+    return SimpleITK.ReadImage(str(path))
+
+
 @pytest.mark.parametrize(
     ("unit", "told", "scale"),
     [("millimeter", "mm", 0.5), ("meter", "mm", 500.0), (None, "unknown", 0.5), ("parsec", "unknown", 0.5)],
 )
 def test_nifti_units(unit: str | None, told: str, scale: float) -> None:
     values = numbers((3, 4, 5), "<f4")
-    header = nibabel.Nifti1Header.from_fileobj(io.BytesIO(content(nii(view(values, (Axis("x", unit, 0.5),) * 3)), values)))
+    header = nifti_header(content(nii(view(values, (Axis("x", unit, 0.5),) * 3)), values))
     assert header.get_xyzt_units()[0] == told
     np.testing.assert_allclose(header.get_zooms(), [scale] * 3)
 
@@ -100,7 +110,7 @@ def test_nifti_has_millimeters_and_seconds() -> None:
     micrometers = Axis("x", "micrometer", 4.0)
     axes = (Axis("t", "millisecond", 500.0), Axis("z", "millimeter", 0.04), micrometers, micrometers)
     values = numbers((2, 3, 4, 5), "<f4")
-    header = nibabel.Nifti1Header.from_fileobj(io.BytesIO(content(nii(view(values, axes)), values)))
+    header = nifti_header(content(nii(view(values, axes)), values))
     assert header.get_xyzt_units() == ("mm", "sec")
     np.testing.assert_allclose(header.get_zooms(), [4e-3, 4e-3, 0.04, 0.5], rtol=1e-6)
 
@@ -130,7 +140,7 @@ def test_meta_and_nrrd_by_itk(dtype: str, rank: int, suffix: str, tmp_path: Path
     values = numbers((3, 4, 5)[-rank:], dtype)
     path = tmp_path / f"a.{suffix}"
     path.write_bytes(content({"mha": mha, "nrrd": nrrd}[suffix](view(values, AXES[-rank:])), values))
-    image = SimpleITK.ReadImage(str(path))
+    image = read_by_itk(path)
     np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(image), values)
     vectors = np.array(image.GetDirection()).reshape(rank, rank) @ np.diag(image.GetSpacing())
     np.testing.assert_allclose(vectors, np.diag([4.0, -5.0, 0.04][:rank]) * 1e-3, rtol=1e-6)
@@ -152,10 +162,10 @@ def test_imagej_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None
         assert file.byteorder == (">" if dtype[0] == ">" else "<")
         (series,) = file.series
         told = file.imagej_metadata or {}
-        found, page = series.asarray(), file.pages[0]
+        found, page = series.asarray(), file.pages.first
         order = series.axes.lower()
     if names == "cyx" and dtype == "u1":
-        assert (order, page.photometric.name) == ("yxs", "RGB"), "a colour picture"
+        assert (order, page.photometric) == ("yxs", tifffile.PHOTOMETRIC.RGB), "a colour picture"
         order = "yxc"
     assert sorted(order) == sorted(names)
     np.testing.assert_array_equal(found, values.transpose([names.index(letter) for letter in order]))
@@ -200,10 +210,10 @@ PLACES = {"x": 5.0e-3 + 3 * 0.1e-3, "y": 10.0e-3 - 2 * 0.2e-3, "z": 20.0e-3 + 0.
 def placed(names: str, suffix: str, folder: Path, x_first: bool, unit: bool = True) -> tuple[Any, np.ndarray[Any, Any]]:
     """ITK's image of an array with such axes, and the array with its axes in the order of `names`."""
     values = numbers(tuple(EXTENTS[name] for name in names), "<u2")
-    axes = tuple(PLACED[name] if unit else PLACED[name]._replace(unit=None) for name in names)
+    axes = tuple(PLACED[name] if unit else Axis(name, None, *PLACED[name][2:]) for name in names)
     path = folder / f"a.{suffix}"
     path.write_bytes(content({"mha": mha, "nrrd": nrrd, "nii": nii}[suffix](view(values, axes, x_first)), values))
-    return SimpleITK.ReadImage(str(path)), values
+    return read_by_itk(path), values
 
 
 @pytest.mark.parametrize("suffix", ["mha", "nrrd", "nii"])
@@ -330,7 +340,7 @@ def test_unknown_spacing_is_not_one_unit(axes: Axes, tmp_path: Path) -> None:
     for write in (nrrd, mha):
         path = tmp_path / f"a.{write.__name__}"
         path.write_bytes(content(write(view(values, axes)), values))
-        read = SimpleITK.ReadImage(str(path))
+        read = read_by_itk(path)
         assert read.GetSpacing() == ((0.002, 0.002, 1.0) if placed else (1.0, 1.0, 1.0))
         np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(read), values)
     header, _ = nrrd_header(tmp_path / "a.nrrd")
@@ -365,10 +375,10 @@ def test_frames_without_a_unit_of_time_are_not_seconds_apart() -> None:
 
 
 def test_imagej_gets_lengths_in_microns() -> None:
-    values, axis = numbers((3, 4), "<u2"), Axis("y", "angstrom", 2.0)
-    with tifffile.TiffFile(io.BytesIO(content(tif(view(values, (axis, axis._replace(name="x")))), values))) as file:
+    values, axes = numbers((3, 4), "<u2"), (Axis("y", "angstrom", 2.0), Axis("x", "angstrom", 2.0))
+    with tifffile.TiffFile(io.BytesIO(content(tif(view(values, axes)), values))) as file:
         assert (file.imagej_metadata or {})["unit"] == "micron"
-        above, below = file.pages[0].tags["XResolution"].value  # type: ignore[union-attr]
+        above, below = file.pages.first.tags["XResolution"].value
     assert below / above == pytest.approx(2e-4)
 
 
@@ -388,12 +398,12 @@ def file(root: Directory, name: str) -> bytes:
 def test_p8_a_spacing_that_tiff_cannot_hold_costs_the_spacing_only(scale: float) -> None:
     """Pixels of an Angstrom, in meters: the file and the listing of its planes were errors."""
     root = shown({"resolution": [scale] * 3, "units": ["m"] * 3})
-    planes = [entry.name for batch in root.lookup(b"a.slices").entries() for entry in batch]  # type: ignore[union-attr]
+    planes = [entry.name for batch in cast(Directory, root.lookup(b"a.slices")).entries() for entry in batch]
     assert planes == [b"0000.tif", b"0001.tif"]
     with tifffile.TiffFile(io.BytesIO(file(root, "a.tif"))) as read:
         np.testing.assert_array_equal(read.asarray(), VALUES)
         assert read.imagej_metadata is not None
-        told = read.pages.first.tags.get("XResolution")  # type: ignore[union-attr]
+        told = read.pages.first.tags.get("XResolution")
     if 2.0**-31 <= scale * 1e6 <= 2.0**31:  # micrometers
         assert told is not None
         assert told.value[1] / told.value[0] == pytest.approx(scale * 1e6, rel=1e-6)
@@ -433,8 +443,8 @@ def test_a_region_of_one_element_has_a_spacing_whatever_its_step(step: int) -> N
 def test_a_step_beyond_its_dimension_is_the_spacing_all_the_same() -> None:
     root = shown({"resolution": [4.0, 2.0, 3.0], "units": ["um", "um", "um"]})
     step = max(VALUES.shape) + 3
-    image = nibabel.Nifti1Image.from_bytes(file(root, f"a[::{step},:,:].nii"))
-    np.testing.assert_allclose(image.header.get_zooms(), [3e-3, 2e-3, 4e-3 * step], rtol=1e-6)
+    header = nifti_header(file(root, f"a[::{step},:,:].nii"))
+    np.testing.assert_allclose(header.get_zooms(), [3e-3, 2e-3, 4e-3 * step], rtol=1e-6)
 
 
 def test_a_writer_that_goes_back_changes_no_more_than_it_writes() -> None:

@@ -15,7 +15,7 @@ from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.meaning import Axis, Meaning
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 
-NUMPY = [
+NUMPY: list[str | list[tuple[str, str]]] = [
     "?",
     "u1",
     "i1",
