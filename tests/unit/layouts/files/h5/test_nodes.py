@@ -25,7 +25,7 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import Stale, TimedOut
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
-from fsbridge.layouts.files.arrays.element_bytes import ElementBytes
+from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.arrays.made import Room
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.h5.making import Making
@@ -33,6 +33,7 @@ from fsbridge.layouts.files.h5.nodes import H5Files, H5Group, H5Handle, KeptLimi
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin
 from fsbridge.layouts.files.h5.walk import Walked
 from fsbridge.layouts.files.h5.writing import WriterDied
+from fsbridge.layouts.files.layout import Files
 from fsbridge.model import Child, Node
 from fsbridge.tree import Directory, File
 
@@ -370,12 +371,18 @@ def test_p7_closing_does_not_wait_for_an_open_in_a_store_that_hangs(tmp_path: Pa
         assert handle.peek(part.start, 4) is None, "the late reader has closed its array"
 
 
-def test_p11_an_array_that_was_not_read_for_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[ElementBytes] = []
-    monkeypatch.setattr(ElementBytes, "close", lambda self: closed.append(self))
-    root = fake_tree(FakeGroup({f"a{number}": numbers(number) for number in range(5)}), layout="files")
-    handle = H5Group(open_file(root, b"fake.h5").making, PATIENCE, KeptLimits(readers=2)).open()
-    handle.read(0, handle.size)
-    assert len(closed) == 3
+def test_p11_an_array_that_was_not_read_for_long_is_closed(tmp_path: Path) -> None:
+    """Its decoded chunks, which the cache cannot hold, leave the disk."""
+    rows, chunks, chunk_bytes = 2, 16, 8192
+    values = np.ones((rows, chunks * chunk_bytes // rows // 4), "<i4")
+    group = FakeGroup({f"a{number}": fake_array(values, (rows, chunk_bytes // rows // 4)) for number in range(5)})
+    root = fake_tree(group, layout="files", cache_size=4 * chunk_bytes, spill_dir=str(tmp_path))
+    spill = cast(Files, cast(PathDirectory, root).layout).tree.spill
+    file = H5Group(open_file(root, b"fake.h5").making, PATIENCE, KeptLimits(readers=2))
+    handle, held = file.open(), list[object]()
+    for part in file.walked.twin.parts:
+        handle.read(part.start, 4)
+        held += handle._sources.values()  # so that nothing is closed for being dropped
+    until(lambda: spill.limit - spill.free == 2 * chunks * chunk_bytes)
     handle.close()
-    assert len(set(closed)) == 5
+    until(lambda: spill.free == spill.limit)
