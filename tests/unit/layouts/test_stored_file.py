@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from fake_s3 import FakeS3
 from h5py import h5p
+from hdf5_children import watched
 from hdf5_model import opened as opened_hdf5
 from remote_hdf5 import opened_remote, upload
 from waiting import until
@@ -27,10 +28,10 @@ from fsbridge.children.hdf5_functions import ID, find_function
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, Stale
-from fsbridge.formats.hdf5.child import alone
 from fsbridge.formats.hdf5.child.alone import LoneFile
 from fsbridge.formats.hdf5.source import HDF5Source
-from fsbridge.formats.open import open_source
+from fsbridge.formats.open import Opening
+from fsbridge.formats.shared import Shared
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.h5.nodes import H5Group
 from fsbridge.layouts.stored_file import StoredFileNode
@@ -45,9 +46,9 @@ def shown(source: Source, config: Config) -> Directory:
 
 
 @contextmanager
-def mounted(path: Path, **options: Any) -> Iterator[Directory]:
+def mounted(path: Path, shared: Shared | None = None, **options: Any) -> Iterator[Directory]:
     config = Config(str(path), "/mnt", layout="files", **options)
-    source = open_source(config.source, config)
+    source = Opening(shared).source(config.source, config)
     try:
         yield shown(source, config)
     finally:
@@ -179,27 +180,26 @@ def test_a_selection_of_a_file_never_is_the_whole_file(tmp_path: Path) -> None:
         assert isinstance(found(root, "s.h5.h5"), H5Group)
 
 
-def asked_alone(monkeypatch: pytest.MonkeyPatch, act: Callable[[ChildProcess], object]) -> list[int]:
-    """Do something to each child that is asked whether a file is alone, before it can answer. Return their numbers."""
-    exchange, asked = ChildProcess._exchange, list[int]()
+def watch_for_alone(act: Callable[[ChildProcess], object] = lambda child: None) -> tuple[Shared, list[int]]:
+    """Return what sources share, and the numbers of the children that are asked whether a file is alone.
 
-    def first(child: ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+    `act` does something to each of them, before it can answer.
+    """
+    asked: list[int] = []
+
+    def note(child: ChildProcess, question: dict[str, Any]) -> None:
         if question.get("op") == "alone":
             asked.append(child.pid)
             act(child)
-        return exchange(child, question, *rest)
 
-    monkeypatch.setattr(ChildProcess, "_exchange", first)
-    return asked
+    return watched(during=note), asked
 
 
-def test_p7_a_listing_does_not_ask_and_a_version_is_asked_about_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p7_a_listing_does_not_ask_and_a_version_is_asked_about_once(tmp_path: Path) -> None:
     path = write(tmp_path)
     os.utime(path, ns=(10**18 + 1, 10**18 + 1))  # not a whole second: later changes show at once
-    asked = asked_alone(monkeypatch, lambda child: None)
-    with mounted(path, files=("npy", "h5")) as root:
+    shared, asked = watch_for_alone()
+    with mounted(path, shared, files=("npy", "h5")) as root:
         entries = [entry for batch in root.entries() for entry in batch]
         assert b"s.h5" in [entry.name for entry in entries]
         assert asked == []
@@ -209,12 +209,10 @@ def test_p7_a_listing_does_not_ask_and_a_version_is_asked_about_once(
 
 
 @pytest.mark.parametrize("what", [signal.SIGSTOP, signal.SIGSEGV])
-def test_p7_p8_a_child_that_hangs_or_dies_over_the_question_hides_no_file(
-    what: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p7_p8_a_child_that_hangs_or_dies_over_the_question_hides_no_file(what: signal.Signals, tmp_path: Path) -> None:
     """What cannot be known in time is not guessed."""
-    asked = asked_alone(monkeypatch, lambda child: os.kill(child.pid, what))
-    with mounted(write(tmp_path), metadata_deadline=4.0) as root:
+    shared, asked = watch_for_alone(lambda child: os.kill(child.pid, what))
+    with mounted(write(tmp_path), shared, metadata_deadline=4.0) as root:
         for _ in range(2):  # the second time the question that ended a child is not asked
             file = found(root)
             assert isinstance(file, H5Group)
@@ -223,13 +221,13 @@ def test_p7_p8_a_child_that_hangs_or_dies_over_the_question_hides_no_file(
     assert len(asked) == (1 if what == signal.SIGSTOP else 2)
 
 
-def test_p7_a_file_of_too_many_objects_is_not_looked_at_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_file_of_too_many_objects_is_not_looked_at_to_its_end(tmp_path: Path) -> None:
     with h5py.File(write(tmp_path, lambda file: file.update({f"d{n}": n for n in range(20)}))) as file:
         child = LoneFile()
         child.file = file.id
         assert child.alone({"most_seconds": 60.0}) == ({"needs": None}, [])
         late = child.alone({"most_seconds": -1.0})[0]["needs"]
-        monkeypatch.setattr(alone, "MOST_OBJECTS", 10)
+        child.most_objects = 10
         assert child.alone({"most_seconds": 60.0})[0]["needs"] == late == "it has more objects than can be looked at in time"
 
 

@@ -18,8 +18,6 @@ from fsbridge.formats.hdf5.child.data_file import Answer
 
 OWN_FILTERS = frozenset(range(1, 7))
 """Filters that belong to HDF5 itself (H5Zpublic.h): deflate, shuffle, fletcher32, szip, nbit, scaleoffset."""
-MOST_OBJECTS = 100_000
-"""Most objects that are looked at. It takes some 80 us for each."""
 
 _get_filters = find_function(h5p, "H5Pget_nfilters", ID)
 _get_filter = find_function(
@@ -29,6 +27,9 @@ _get_filter = find_function(
 
 class LoneFile(Datasets):
     """One opened file, and what its readers need besides it."""
+
+    most_objects = 100_000
+    """Most objects that are looked at. It takes some 80 us for each."""
 
     def alone(self, request: dict[str, Any]) -> Answer:
         """Return what a reader needs besides the file and HDF5's own filters, or why that is unknown; None if nothing.
@@ -53,7 +54,7 @@ class LoneFile(Datasets):
                 needs = _find_needs_of(h5o.open(root, name))
                 if needs is not None:
                     return f"/{h5types.decode_name(name)} {needs}"
-            if len(seen) > MOST_OBJECTS or time.monotonic() > end:
+            if len(seen) > self.most_objects or time.monotonic() > end:
                 return "it has more objects than can be looked at in time"
             return None
 
