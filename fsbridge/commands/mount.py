@@ -10,13 +10,13 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import USAGE, Parser
-from fsbridge.commands.settings import own_file, settings
+from fsbridge.commands.settings import MACHINE, own_file, settings
 from fsbridge.config import LEVELS, Config
 from fsbridge.errors import SetupError, nearest
 
@@ -123,15 +123,39 @@ def option_names(parser: argparse.ArgumentParser) -> dict[str, bool]:
     }
 
 
+def _mount(config: Config) -> int:
+    from fsbridge.mount.lifecycle import mount
+
+    source, mountpoint = config.source, config.mountpoint
+    if _is_empty(source) and arguments.looks_like_a_store(mountpoint):
+        raise SetupError(
+            f"{source} is an empty directory, but {mountpoint} is a store",
+            f"exchange the two: fsbridge mount {shlex.quote(mountpoint)} {shlex.quote(source)}",
+            USAGE,
+        )
+    return mount(config)
+
+
+def _is_empty(path: str) -> bool:
+    """True for an empty directory; false for one that may not be read, which opening it reports."""
+    try:
+        return not os.listdir(path)
+    except OSError:
+        return False
+
+
 def run(program: str, argv: Sequence[str]) -> int:
     """Mount the source that `argv` names."""
     return _mount(parse(program, argv))
 
 
-def parse(program: str, argv: Sequence[str], sloppy: bool = False, file: str | None = None) -> Config:
-    """The Config that a mount command line asks for; SetupError for mistakes. `sloppy` ignores unknown mount options.
+def parse(
+    program: str, argv: Sequence[str], sloppy: bool = False, file: str | None = None, machine_file: str = MACHINE
+) -> Config:
+    """Return the Config that a mount command line asks for; SetupError for mistakes.
 
-    `file`: the user's file of settings, if it is another one than variables tell.
+    `sloppy` ignores unknown mount options. `file`: the user's file of settings, if it is another one than variables tell;
+    `machine_file`: that for all users.
     """
     options = parser(program)
     first = options.parse_args(argv)
@@ -140,7 +164,7 @@ def parse(program: str, argv: Sequence[str], sloppy: bool = False, file: str | N
     ours, kernel = sort_options(given, option_names(options), sloppy)
     # Options given by -o are parsed by the same parser, so both spellings mean the same by construction.
     words = argv.index("--") if "--" in argv else len(argv)
-    defaults = settings(options, first.source, file, environment)
+    defaults = settings(options, first.source, file, environment, machine_file)
     args = options.parse_args([*defaults.words(), *argv[:words], *ours, *argv[words:]])
     if defaults.source is not None:
         args.source = arguments.below(str(defaults.source.value), first.source)
@@ -166,7 +190,7 @@ def parse(program: str, argv: Sequence[str], sloppy: bool = False, file: str | N
     )
 
 
-def helper(program: str, argv: Sequence[str]) -> int:
+def helper(program: str, argv: Sequence[str], mount: Callable[[Config], int] = _mount) -> int:
     """Do what mount(8) asks of mount.TYPE: `SOURCE MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options]`."""
     parser = Parser(prog=program, add_help=False, allow_abbrev=False)
     parser.add_argument("source")
@@ -192,28 +216,7 @@ def helper(program: str, argv: Sequence[str]) -> int:
     for text in args.o:
         words += ["-o", text]
     config = parse(program, words, args.s, own_file())
-    return 0 if args.f else _mount(config)
-
-
-def _mount(config: Config) -> int:
-    from fsbridge.mount.lifecycle import mount
-
-    source, mountpoint = config.source, config.mountpoint
-    if _is_empty(source) and arguments.looks_like_a_store(mountpoint):
-        raise SetupError(
-            f"{source} is an empty directory, but {mountpoint} is a store",
-            f"exchange the two: fsbridge mount {shlex.quote(mountpoint)} {shlex.quote(source)}",
-            USAGE,
-        )
-    return mount(config)
-
-
-def _is_empty(path: str) -> bool:
-    """True for an empty directory; false for one that may not be read, which opening it reports."""
-    try:
-        return not os.listdir(path)
-    except OSError:
-        return False
+    return 0 if args.f else mount(config)
 
 
 class Sorted(NamedTuple):

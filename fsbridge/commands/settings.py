@@ -80,16 +80,21 @@ def own_file() -> str:
 
 
 def settings(
-    parser: argparse.ArgumentParser, source: str | None, file: str | None = None, more: Mapping[str, str] | None = None
+    parser: argparse.ArgumentParser,
+    source: str | None,
+    file: str | None = None,
+    more: Mapping[str, str] | None = None,
+    machine_file: str = MACHINE,
 ) -> Settings:
     """Return the settings for `source`, which may be a name or SOURCE//PATH; SetupError names the wrong file and key.
 
-    `parser` is that of `mount`; `file` that of the user; `more`: variables besides those of the environment.
+    `parser` is that of `mount`; `file` that of the user; `more`: variables besides those of the environment;
+    `machine_file`: the file for all users.
     """
     source = None if source is None else parse_place(source)[0]
     known = options_of(parser)
     defaults, named = dict[str, Setting](), dict[str, tuple[str, Mapping[str, Any]]]()
-    for path in (MACHINE, file or user_file()):
+    for path in (machine_file, file or user_file()):
         document = _document(path)
         defaults |= _section(parser, known, path, "mount", document.pop("mount", {}))
         for name, table in _table(path, "sources", document.pop("sources", {})).items():

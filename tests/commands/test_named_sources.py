@@ -14,15 +14,12 @@ import pytest
 from in_process import fsbridge
 from small_stores import FORMATS
 
-from fsbridge.commands import settings
-
 Write = Callable[[str], object]
 
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Writes the user's file of settings; the working directory is that of two stores, `n.n5` and `z.zarr`."""
-    monkeypatch.setattr(settings, "MACHINE", str(tmp_path / "etc.toml"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("FSBRIDGE_")]:
         monkeypatch.delenv(name)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pwd
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import forking
 import pytest
+from forked import in_fork, leave_root
 from forking import environment
 from mounting import fsbridge, mounted, without_log_notice
 from small_stores import FORMATS
@@ -26,22 +26,30 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """The machine's file and the user's, which are not there yet."""
     machine, user = tmp_path / "etc.toml", tmp_path / "config" / "fsbridge" / "config.toml"
     user.parent.mkdir(parents=True)
-    monkeypatch.setattr(settings, "MACHINE", str(machine))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in [name for name in os.environ if name.startswith("FSBRIDGE_")]:
         monkeypatch.delenv(name)
     return machine, user
 
 
-def parse(*words: str, source: str = "/store") -> Config:
-    return mount.parse("fsbridge mount", [source, "/mnt", *words])
+Parse = Callable[..., Config]
 
 
-def test_without_any_nothing_changes(files: tuple[Path, Path]) -> None:
+@pytest.fixture
+def parse(files: tuple[Path, Path]) -> Parse:
+    """Parses a command line of `mount`, with the files of this test."""
+
+    def parse(*words: str, source: str = "/store", file: str | None = None) -> Config:
+        return mount.parse("fsbridge mount", [source, "/mnt", *words], file=file, machine_file=str(files[0]))
+
+    return parse
+
+
+def test_without_any_nothing_changes(parse: Parse) -> None:
     assert parse() == Config("/store", "/mnt")
 
 
-def test_the_order_in_which_they_win(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_in_which_they_win(files: tuple[Path, Path], parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     machine, user = files
     machine.write_text(
         '[mount]\ncache-size = "1M"\nspill_size = "1M"\nmetadata-ttl = 1.5\nallow-other = true\nxattrs = true\n'
@@ -62,7 +70,7 @@ def test_the_order_in_which_they_win(files: tuple[Path, Path], monkeypatch: pyte
     assert parse("-o", "spill_size=6M", source="brain").spill_size == 6 << 20
 
 
-def test_variables_of_mount_options_are_settings_too(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_variables_of_mount_options_are_settings_too(parse: Parse, tmp_path: Path) -> None:
     (tmp_path / "env").write_text("FSBRIDGE_LAYOUT=n5\nFSBRIDGE_CACHE_SIZE=3M\n")
     config = parse("-o", f"env_file={tmp_path}/env,env.FSBRIDGE_LAYOUT=files")
     assert (config.layout, config.cache_size) == ("files", 3 << 20)
@@ -72,14 +80,13 @@ def test_variables_of_mount_options_are_settings_too(files: tuple[Path, Path], t
 
 
 def test_variables_tell_where_the_users_file_is_but_not_to_the_helper(
-    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place, number in (("config/fsbridge", 1), ("home/.config/fsbridge", 2), ("own/.config/fsbridge", 3)):
+    for place, number in (("config/fsbridge", 1), ("home/.config/fsbridge", 2), ("own", 3)):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         (tmp_path / place / "config.toml").write_text(f'[mount]\ncache-size = "{number}M"\n')
-    user = pwd.getpwuid(os.geteuid())
-    own = pwd.struct_passwd([*user[:5], str(tmp_path / "own"), user[6]])
-    monkeypatch.setattr(pwd, "getpwuid", lambda number: own)
+    assert settings.own_file() == f"{pwd.getpwuid(os.geteuid()).pw_dir}/.config/fsbridge/config.toml"
+    own = parse(file=settings.own_file()).cache_size >> 20
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     taken: list[int] = []
 
@@ -87,17 +94,16 @@ def test_variables_tell_where_the_users_file_is_but_not_to_the_helper(
         taken.append(config.cache_size >> 20)
         return 0
 
-    monkeypatch.setattr(mount, "_mount", take)
-
     def size() -> int:
-        mount.helper("mount.fsbridge", ["/store", "/mnt"])
+        mount.helper("mount.fsbridge", ["/store", "/mnt"], take)
+        assert parse(file=str(tmp_path / "own/config.toml")).cache_size >> 20 == 3
         return parse().cache_size >> 20
 
     sizes = [size()]
     for name, value in (("XDG_CONFIG_HOME", "not/absolute"), ("HOME", "")):
         monkeypatch.setenv(name, value)
         sizes.append(size())
-    assert (sizes, taken) == ([1, 2, 3], [3, 3, 3])
+    assert (sizes, taken) == ([1, 2, own], [own, own, own])
 
 
 def test_a_home_that_the_user_may_not_enter_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,18 +111,19 @@ def test_a_home_that_the_user_may_not_enter_does_not_count(tmp_path: Path, monke
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert settings.user_file() == f"{tmp_path}/.config/fsbridge/config.toml"
-    stat = os.stat
 
-    def refuse(path: str, *rest: Any, **more: Any) -> os.stat_result:
-        if str(path).startswith(str(tmp_path)):
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return stat(path, *rest, **more)
+    def look() -> None:
+        os.chmod(tmp_path, 0o000)
+        leave_root()
+        assert settings.user_file() == settings.own_file()
 
-    monkeypatch.setattr(os, "stat", refuse)
-    assert settings.user_file() == settings.own_file()
+    try:
+        assert in_fork(look) == ""
+    finally:
+        os.chmod(tmp_path, 0o700)
 
 
-def test_lists(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists(files: tuple[Path, Path], parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     files[0].write_text('[mount]\nlayout = ["zarr3", "n5"]\nallow-external = ["/a", "/b"]\n')
     assert (parse().layout, parse().allow_external) == ("zarr3,n5", ("/a", "/b"))
     assert parse("--allow-external", "/c").allow_external == ("/a", "/b", "/c")
@@ -124,7 +131,9 @@ def test_lists(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Non
     assert parse().allow_external == ("/d",)
 
 
-def test_a_path_is_not_a_name(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_not_a_name(
+    files: tuple[Path, Path], parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files[0].write_text('[sources.brain]\nsource = "s3://bucket/brain"\nregion = "eu-west-1"\n')
     monkeypatch.chdir(tmp_path)
     assert parse(source="brain").source == "s3://bucket/brain"
@@ -132,7 +141,7 @@ def test_a_path_is_not_a_name(files: tuple[Path, Path], tmp_path: Path, monkeypa
     assert parse(source="./brain").source == str(tmp_path / "brain")
 
 
-def test_a_path_in_a_named_source(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_path_in_a_named_source(files: tuple[Path, Path], parse: Parse, tmp_path: Path) -> None:
     (tmp_path / "x.zarr").mkdir()
     (tmp_path / "x.zarr" / "zarr.json").touch()
     files[0].write_text(
@@ -165,7 +174,7 @@ def test_a_path_in_a_named_source(files: tuple[Path, Path], tmp_path: Path) -> N
         ("[sources.brain]\nsource = 's'\nregoin = 'x'", "[sources.brain]: unknown option 'regoin'\n  perhaps region?"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(files: tuple[Path, Path], text: str, said: str) -> None:
+def test_what_is_wrong_is_said_with_its_place(files: tuple[Path, Path], parse: Parse, text: str, said: str) -> None:
     files[0].write_text(text)
     with pytest.raises(SetupError) as caught:
         parse(source="brain")
@@ -181,7 +190,7 @@ def test_what_is_wrong_is_said_with_its_place(files: tuple[Path, Path], text: st
     ],
 )
 def test_what_is_wrong_in_the_environment(
-    files: tuple[Path, Path], name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+    parse: Parse, name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SetupError) as caught:
@@ -189,7 +198,7 @@ def test_what_is_wrong_in_the_environment(
     assert str(caught.value).startswith(said)
 
 
-def test_a_service_named_fsbridge_does_no_harm(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_named_fsbridge_does_no_harm(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes gives every pod variables of that kind."""
     for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR", "MOUNT"):
         monkeypatch.setenv(f"FSBRIDGE_{name}", "10.0.0.1")
@@ -199,9 +208,7 @@ def test_a_service_named_fsbridge_does_no_harm(files: tuple[Path, Path], monkeyp
 @pytest.mark.parametrize(
     ("name", "near"), [("LAYOT", "LAYOUT"), ("CACHESIZE", "CACHE_SIZE"), ("ALLOW_OTHERS", "ALLOW_OTHER")]
 )
-def test_a_mistyped_variable_is_refused(
-    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, name: str, near: str
-) -> None:
+def test_a_mistyped_variable_is_refused(parse: Parse, monkeypatch: pytest.MonkeyPatch, name: str, near: str) -> None:
     monkeypatch.setenv(f"FSBRIDGE_{name}", "files")
     with pytest.raises(SetupError, match=f"FSBRIDGE_{name}: no option is called so\n  perhaps FSBRIDGE_{near}\\?"):
         parse()
