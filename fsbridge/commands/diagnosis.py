@@ -16,15 +16,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from shlex import quote
 from typing import Literal
 
 from fsbridge import __version__
+from fsbridge.children import landlock
 from fsbridge.codecs.table import Codec, libraries
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.installing import install, repair
+from fsbridge.mount.preflight import SYSLOG, check_device, program_folders
+from fsbridge.store.local import descriptors
 
 State = Literal["ok", "note", "bad"]
 """States of a finding: good; worth knowing, but a mount works; something does not work."""
@@ -73,29 +77,45 @@ class Diagnosis:
     mend: str = ""
 
 
-def machine() -> Iterator[Diagnosis]:
-    """Findings about this machine and what is installed on it."""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as a mount meets it: the user, where things are, and what the kernel and Python tell of themselves."""
+
+    user: int = field(default_factory=os.geteuid)
+    device: str = "/dev/fuse"
+    program_folders: str = field(default_factory=program_folders)
+    fuse_conf: str = "/etc/fuse.conf"
+    helper: str = "/sbin/mount.fsbridge"
+    syslog: str = SYSLOG
+    landlock: int = field(default_factory=landlock.version)
+    has_openat2: bool = descriptors.HAVE_OPENAT2
+    open_files: tuple[int, int] = field(default_factory=partial(resource.getrlimit, resource.RLIMIT_NOFILE))
+    version: Callable[[str], str] = version
+    """Returns the version of a distribution; raises PackageNotFoundError."""
+    now: Callable[[], float] = time.time
+
+
+def check_machine(machine: Machine) -> Iterator[Diagnosis]:
+    """Yield the findings about a machine and what is installed on it."""
     for look in (
-        _device,
-        _fusermount,
-        _allow_other,
-        _helper,
-        _kernel,
-        _imports,
-        _libraries,
-        _optional,
-        _files,
-        _clock,
-        _log,
+        _check_fuse,
+        _check_fusermount,
+        _check_allow_other,
+        _check_helper,
+        _check_kernel,
+        _check_imports,
+        _check_versions,
+        _check_optional,
+        _check_open_files,
+        _check_clock,
+        _check_log,
     ):
-        yield from look()
+        yield from look(machine)
 
 
-def _device() -> Iterator[Diagnosis]:
-    from fsbridge.mount.preflight import check_device
-
+def _check_fuse(machine: Machine) -> Iterator[Diagnosis]:
     try:
-        check_device()
+        check_device(machine.device)
     except SetupError as error:
         words, _, mend = str(error).partition("\n  ")
         yield Diagnosis("/dev/fuse", "bad", words, mend)
@@ -103,9 +123,9 @@ def _device() -> Iterator[Diagnosis]:
         yield Diagnosis("/dev/fuse", "ok", "can be opened")
 
 
-def _fusermount() -> Iterator[Diagnosis]:
-    path = shutil.which("fusermount3", path=f"{os.environ.get('PATH') or os.defpath}:/usr/bin:/bin")
-    needed: State = "note" if os.geteuid() == 0 else "bad"  # root mounts without it
+def _check_fusermount(machine: Machine) -> Iterator[Diagnosis]:
+    path = shutil.which("fusermount3", path=machine.program_folders)
+    needed: State = "note" if machine.user == 0 else "bad"  # root mounts without it
     if path is None:
         yield Diagnosis("fusermount3", needed, "is not installed: only root can mount", "apt-get install fuse3")
     elif not os.stat(path).st_mode & stat.S_ISUID:
@@ -115,43 +135,39 @@ def _fusermount() -> Iterator[Diagnosis]:
         yield Diagnosis("fusermount3", "ok", path)
 
 
-def _allow_other() -> Iterator[Diagnosis]:
+def _check_allow_other(machine: Machine) -> Iterator[Diagnosis]:
     try:
-        with open("/etc/fuse.conf") as file:
+        with open(machine.fuse_conf) as file:
             allowed = any(line.strip() == "user_allow_other" for line in file)
     except OSError:
         allowed = False
-    if allowed or os.geteuid() == 0:
+    if allowed or machine.user == 0:
         yield Diagnosis("--allow-other", "ok", "is permitted")
     else:
         words = "is for root only: other users cannot see into your mounts"
-        yield Diagnosis("--allow-other", "note", words, "as root: echo user_allow_other >> /etc/fuse.conf")
+        yield Diagnosis("--allow-other", "note", words, f"as root: echo user_allow_other >> {machine.fuse_conf}")
 
 
-def _helper() -> Iterator[Diagnosis]:
-    if os.access("/sbin/mount.fsbridge", os.X_OK):
-        yield Diagnosis("mount -t fsbridge", "ok", f"/sbin/mount.fsbridge is {os.path.realpath('/sbin/mount.fsbridge')}")
-    elif os.path.islink("/sbin/mount.fsbridge"):
-        words = f"/sbin/mount.fsbridge leads to {os.readlink('/sbin/mount.fsbridge')}, which does not exist"
+def _check_helper(machine: Machine) -> Iterator[Diagnosis]:
+    if os.access(machine.helper, os.X_OK):
+        yield Diagnosis("mount -t fsbridge", "ok", f"{machine.helper} is {os.path.realpath(machine.helper)}")
+    elif os.path.islink(machine.helper):
+        words = f"{machine.helper} leads to {os.readlink(machine.helper)}, which does not exist"
         yield Diagnosis("mount -t fsbridge", "bad", words, "as root: fsbridge install-helper")
     else:
         yield Diagnosis("mount -t fsbridge", "note", "the helper is not installed", "as root: fsbridge install-helper")
 
 
-def _kernel() -> Iterator[Diagnosis]:
-    from fsbridge.children import landlock
-    from fsbridge.store.local import descriptors
-
-    has, release = landlock.version(), platform.release()
-    yield Diagnosis("kernel", "ok", f"Linux {release}")
-    if has:
-        yield Diagnosis("Landlock", "ok", f"version {has}: child processes may open nothing but their files")
+def _check_kernel(machine: Machine) -> Iterator[Diagnosis]:
+    yield Diagnosis("kernel", "ok", f"Linux {platform.release()}")
+    if machine.landlock:
+        yield Diagnosis("Landlock", "ok", f"version {machine.landlock}: child processes may open nothing but their files")
     else:
         words = "not available: only their own checks keep child processes to their files"
         yield Diagnosis(
             "Landlock", "note", words, "Linux 5.13 or later has it; it may be off (lsm= of the kernel's command line)"
         )
-    if descriptors.HAVE_OPENAT2:
+    if machine.has_openat2:
         yield Diagnosis("openat2", "ok", "paths are resolved beneath the store by the kernel")
     else:
         yield Diagnosis(
@@ -159,7 +175,7 @@ def _kernel() -> Iterator[Diagnosis]:
         )
 
 
-def _imports() -> Iterator[Diagnosis]:
+def _check_imports(_machine: Machine) -> Iterator[Diagnosis]:
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False)
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2] or f"Python ended with {done.returncode}"
@@ -168,11 +184,11 @@ def _imports() -> Iterator[Diagnosis]:
         yield Diagnosis("libraries", "bad", f"cannot be loaded: {reason}", mend)
 
 
-def _libraries() -> Iterator[Diagnosis]:
+def _check_versions(machine: Machine) -> Iterator[Diagnosis]:
     versions, missing = [f"fsbridge {__version__}", f"Python {platform.python_version()}"], []
     for name in LIBRARIES:
         try:
-            versions.append(f"{name} {version(name)}")
+            versions.append(f"{name} {machine.version(name)}")
         except PackageNotFoundError:
             missing.append(name)
     yield Diagnosis("versions", "ok", ", ".join(versions))
@@ -207,17 +223,17 @@ def _libc() -> str:
     return " ".join(platform.libc_ver()).strip() or "(unknown)"
 
 
-def _optional() -> Iterator[Diagnosis]:
+def _check_optional(machine: Machine) -> Iterator[Diagnosis]:
     for name, use in OPTIONAL.items():
         try:
-            yield Diagnosis(name, "ok", f"{version(name)}, for {use}")
+            yield Diagnosis(name, "ok", f"{machine.version(name)}, for {use}")
         except PackageNotFoundError:
             before = next((one.before for one in libraries() if one.name == name), "")
             yield Diagnosis(name, "note", f"is not installed, but needed for: {use}", install(name, before))
 
 
-def _files() -> Iterator[Diagnosis]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+def _check_open_files(machine: Machine) -> Iterator[Diagnosis]:
+    soft, hard = machine.open_files
     if soft < FEW_FILES:
         mend = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
         yield Diagnosis("open files", "note", f"{soft} at most: many readers at the same time may get errors", mend)
@@ -225,15 +241,17 @@ def _files() -> Iterator[Diagnosis]:
         yield Diagnosis("open files", "ok", f"{soft} at most")
 
 
-def _clock() -> Iterator[Diagnosis]:
+def _check_clock(machine: Machine) -> Iterator[Diagnosis]:
     mend = "timedatectl set-ntp true"
     made = os.stat(__file__).st_mtime
     with tempfile.TemporaryFile() as file:
         file.write(b"x")
         file.flush()
-        apart = os.fstat(file.fileno()).st_mtime - time.time()
-    if time.time() < made - 86400:
-        yield Diagnosis("clock", "bad", f"{time.strftime('%Y-%m-%d')} is before fsbridge was installed", mend)
+        now = machine.now()
+        apart = os.fstat(file.fileno()).st_mtime - now
+    local = time.localtime(now)
+    if now < made - 86400:
+        yield Diagnosis("clock", "bad", f"{time.strftime('%Y-%m-%d', local)} is before fsbridge was installed", mend)
     elif abs(apart) > CLOCK_SECONDS:
         yield Diagnosis(
             "clock",
@@ -242,21 +260,19 @@ def _clock() -> Iterator[Diagnosis]:
             mend,
         )
     else:
-        yield Diagnosis("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+        yield Diagnosis("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z", local))
 
 
-def _log() -> Iterator[Diagnosis]:
-    from fsbridge.mount.preflight import SYSLOG
-
-    if os.path.exists(SYSLOG):
+def _check_log(machine: Machine) -> Iterator[Diagnosis]:
+    if os.path.exists(machine.syslog):
         yield Diagnosis("log", "ok", "goes to syslog; show it with: journalctl -t fsbridge")
     else:
         words = "there is no syslog, so logs of mounts in the background are lost"
         yield Diagnosis("log", "note", words, "mount with --log-file FILE; fsbridge errors MOUNTPOINT works without")
 
 
-def mounts() -> Iterator[Diagnosis]:
-    """Findings about the mounts of this machine."""
+def check_mounts() -> Iterator[Diagnosis]:
+    """Yield the findings about the mounts of this machine."""
     from fsbridge.mount.running import GONE, SILENT, ask, running
 
     for status in ask(running(), {"ask": "status"}):
@@ -272,7 +288,7 @@ def mounts() -> Iterator[Diagnosis]:
             yield Diagnosis(point, "ok", status.state or "answers")
 
 
-def source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
+def check_source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
     """Yield the findings of `look` about a source. An error that it raises becomes a finding, too."""
     try:
         yield from look()
@@ -283,9 +299,9 @@ def source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagn
         yield Diagnosis(path, "bad", str(error), f"fsbridge info {quote(path)} shows what can be read")
 
 
-def findings(path: str, look: Callable[[], Iterator[Diagnosis]] | None) -> Iterator[Diagnosis]:
+def check_all(path: str, look: Callable[[], Iterator[Diagnosis]] | None) -> Iterator[Diagnosis]:
     """Yield all findings; `look` makes those about a source, if one was named."""
-    yield from machine()
-    yield from mounts()
+    yield from check_machine(Machine())
+    yield from check_mounts()
     if look is not None:
-        yield from source(path, look)
+        yield from check_source(path, look)

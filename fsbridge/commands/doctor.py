@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.diagnosis import Diagnosis, findings
+from fsbridge.commands.diagnosis import Diagnosis, check_all
 from fsbridge.commands.output import show
 from fsbridge.commands.sources import FAILED, CommandLine
 from fsbridge.config import Config
@@ -63,7 +63,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         path = config.source
         look = partial(_trial, config)
     results = []
-    for finding in findings(path, look):
+    for finding in check_all(path, look):
         results.append(finding)
         if not args.json:
             show(f"{SIGNS[finding.state]}  {printable(finding.subject)}: {printable(finding.words)}", FAILED)

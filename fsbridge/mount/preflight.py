@@ -144,14 +144,14 @@ def unloadable(error: ImportError) -> SetupError:
     return SetupError(f"Python cannot load what fsbridge needs: {error}", hint, SYSTEM)
 
 
-def mounts() -> list[Mounted]:
+def mounts(table: str = "/proc/self/mountinfo") -> list[Mounted]:
     """Return all mounts in order; SetupError if the kernel does not tell them."""
     mounted = []
     try:
-        with open("/proc/self/mountinfo", "rb") as file:
+        with open(table, "rb") as file:
             lines = file.readlines()
     except OSError as error:
-        raise SetupError(f"/proc/self/mountinfo: {error.strerror}", "mount -t proc proc /proc", SYSTEM) from None
+        raise SetupError(f"{table}: {error.strerror}", "mount -t proc proc /proc", SYSTEM) from None
     for line in lines:
         left, _, right = os.fsdecode(line).partition(" - ")
         fields, more = left.split(" "), right.split(" ")
@@ -204,8 +204,13 @@ def _unmount_as_root(point: str, lazy: bool) -> str:
     return os.strerror(ctypes.get_errno())
 
 
-def _unmount_as_user(point: str, lazy: bool) -> str:
-    helper = shutil.which("fusermount3", path=os.environ.get("PATH", os.defpath) + ":/usr/bin:/bin")
+def program_folders() -> str:
+    """Return the folders in which programs are looked for, in the form of PATH: those of the user, then the system's."""
+    return f"{os.environ.get('PATH') or os.defpath}:/usr/bin:/bin"  # an empty name would be the current folder
+
+
+def _unmount_as_user(point: str, lazy: bool, folders: str | None = None) -> str:
+    helper = shutil.which("fusermount3", path=folders or program_folders())
     if helper is None:
         raise SetupError("fusermount3 is not installed", "install it with: apt-get install fuse3", SYSTEM)
     command = [helper, "-u", *(["-z"] if lazy else []), "--", point]
@@ -213,21 +218,23 @@ def _unmount_as_user(point: str, lazy: bool) -> str:
     return "" if done.returncode == 0 else done.stderr.strip() or f"{helper} failed"
 
 
-def check_device() -> None:
+def check_device(device: str = "/dev/fuse") -> None:
+    """Raise SetupError if the device of FUSE cannot be opened."""
     try:
-        os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
-        if error.errno == errno.ENOENT:
-            raise SetupError(
-                "/dev/fuse does not exist",
-                f"load the module with: modprobe fuse   (containers need --device /dev/fuse --cap-add SYS_ADMIN); {WITHOUT}",
-                SYSTEM,
-            ) from None
-        if error.errno in (errno.ENODEV, errno.ENXIO):
-            raise SetupError("the kernel has no FUSE", f"load the module with: modprobe fuse; {WITHOUT}", SYSTEM) from None
-        raise SetupError(
-            f"cannot open /dev/fuse: {error.strerror}", f"mount as root, or give your user access to it; {WITHOUT}", USAGE
-        ) from None
+        raise without_fuse(error) from None
+
+
+def without_fuse(error: OSError) -> SetupError:
+    """Return the error for a device of FUSE that cannot be opened. Its hint names what works all the same."""
+    if error.errno == errno.ENOENT:
+        hint = "load the module with: modprobe fuse   (containers need --device /dev/fuse --cap-add SYS_ADMIN)"
+        return SetupError("/dev/fuse does not exist", f"{hint}; {WITHOUT}", SYSTEM)
+    if error.errno in (errno.ENODEV, errno.ENXIO):
+        return SetupError("the kernel has no FUSE", f"load the module with: modprobe fuse; {WITHOUT}", SYSTEM)
+    hint = f"mount as root, or give your user access to it; {WITHOUT}"
+    return SetupError(f"cannot open /dev/fuse: {error.strerror}", hint, USAGE)
 
 
 def _check_mountpoint(mountpoint: str, force: bool) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import shutil
-import time
-from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -18,17 +15,8 @@ from forking import environment
 from mounting import MountFunction, fsbridge
 from small_stores import FORMATS
 
-from fsbridge.children import landlock
-from fsbridge.commands import diagnosis
-from fsbridge.commands.diagnosis import Diagnosis
-from fsbridge.errors import SetupError
+from fsbridge.commands.diagnosis import Diagnosis, Machine, check_machine
 from fsbridge.installing import repair
-from fsbridge.mount import preflight
-from fsbridge.store.local import descriptors
-
-
-def found(subject: str) -> Diagnosis:
-    return next(finding for finding in diagnosis.machine() if finding.subject == subject)
 
 
 def test_this_machine_is_fit_for_mounts() -> None:
@@ -39,103 +27,81 @@ def test_this_machine_is_fit_for_mounts() -> None:
     assert all(finding["mend"] for finding in findings.values() if finding["state"] == "bad")
 
 
-def no_device() -> None:
-    raise SetupError("/dev/fuse does not exist", "load the module with: modprobe fuse")
-
-
 def not_installed(name: str) -> str:
     raise PackageNotFoundError(name)
 
 
-FAULTS: list[tuple[str, Callable[[pytest.MonkeyPatch], object], str, str, str]] = [
-    ("/dev/fuse", lambda p: p.setattr(preflight, "check_device", no_device), "bad", "does not exist", "modprobe fuse"),
-    (
-        "fusermount3",
-        lambda p: p.setattr(shutil, "which", lambda *_, **__: None),
-        "bad",
-        "not installed",
-        "apt-get install fuse3",
-    ),
-    (
-        "fusermount3",
-        lambda p: p.setattr(shutil, "which", lambda *_, **__: "/bin/true"),
-        "bad",
-        "setuid",
-        "chmod u+s /bin/true",
-    ),
-    (
-        "--allow-other",
-        lambda p: p.setattr("builtins.open", no_conf),
-        "note",
-        "root only",
-        "user_allow_other >> /etc/fuse.conf",
-    ),
-    ("mount -t fsbridge", lambda p: None, "note", "not installed", "fsbridge install-helper"),
-    ("Landlock", lambda p: p.setattr(landlock, "version", lambda: 0), "note", "only their own checks", "5.13"),
-    ("openat2", lambda p: p.setattr(descriptors, "HAVE_OPENAT2", False), "note", "step by step", "5.6"),
-    (
-        "libraries",
-        lambda p: p.setattr(diagnosis, "IMPORTED", "import h5py_no"),
-        "bad",
-        "h5py_no",
-        "pip install --force-reinstall",
-    ),
-    (
-        "libraries",
-        lambda p: p.setattr(diagnosis, "IMPORTED", "raise ImportError('libfuse3.so.3: no such file')"),
-        "bad",
-        "libfuse3.so.3",
-        "apt-get install fuse3",
-    ),
-    ("zfpy", lambda p: p.setattr(diagnosis, "version", not_installed), "note", "compressed by zfpy", "-m pip install 'zfpy"),
-    ("open files", lambda p: p.setattr(resource, "getrlimit", lambda _: (64, 4096)), "note", "64 at most", "ulimit -n 4096"),
-    ("clock", lambda p: p.setattr(time, "time", lambda: 1e9), "bad", "before fsbridge was installed", "set-ntp true"),
-    ("log", lambda p: p.setattr(preflight, "SYSLOG", "/nowhere"), "note", "no syslog", "--log-file"),
-]
+def version_without_lmdb(name: str) -> str:
+    return not_installed(name) if name == "lmdb" else version(name)
 
 
-def no_conf(*_: object, **__: object) -> None:
-    raise FileNotFoundError("/etc/fuse.conf")
+Findings = list[list[Diagnosis]]
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """What is found on two machines on which next to nothing is right."""
+    empty, broken, other = (tmp_path_factory.mktemp(name) for name in ("empty", "broken", "other"))
+    (broken / "fusermount3").write_text("#!/bin/sh\n")
+    (broken / "fusermount3").chmod(0o755)
+    (broken / "h5py.py").write_text("import h5py_no\n")
+    (broken / "mount.fsbridge").symlink_to("nowhere")
+    (other / "pyfuse3.py").write_text("raise ImportError('libfuse3.so.3: no such file')\n")
+    bare = Machine(
+        user=1000,
+        device=str(empty / "fuse"),
+        program_folders=str(empty),
+        fuse_conf=str(empty / "fuse.conf"),
+        helper=str(empty / "mount.fsbridge"),
+        syslog=str(empty / "log"),
+        landlock=0,
+        has_openat2=False,
+        open_files=(64, 4096),
+        version=not_installed,
+        now=lambda: 1e9,
+    )
+    helpless = replace(
+        bare, program_folders=str(broken), helper=str(broken / "mount.fsbridge"), version=version_without_lmdb
+    )
+    both = []
+    for machine, modules in ((bare, other), (helpless, broken)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(modules), prepend=os.pathsep)
+            both.append(list(check_machine(machine)))
+    return both
 
 
 @pytest.mark.parametrize(
-    ("subject", "fault", "state", "words", "mend"), FAULTS, ids=[f"{fault[0]}: {fault[3]}" for fault in FAULTS]
+    ("machine", "subject", "state", "words", "mend"),
+    [
+        (0, "/dev/fuse", "bad", "does not exist", "modprobe fuse"),
+        (0, "fusermount3", "bad", "not installed", "apt-get install fuse3"),
+        (1, "fusermount3", "bad", "setuid", "chmod u+s "),
+        (0, "--allow-other", "note", "root only", "user_allow_other >> /"),
+        (0, "mount -t fsbridge", "note", "not installed", "fsbridge install-helper"),
+        (1, "mount -t fsbridge", "bad", "leads to nowhere, which does not exist", "fsbridge install-helper"),
+        (0, "Landlock", "note", "only their own checks", "5.13"),
+        (0, "openat2", "note", "step by step", "5.6"),
+        (0, "libraries", "bad", "libfuse3.so.3", "apt-get install fuse3"),
+        (1, "libraries", "bad", "h5py_no", "pip install --force-reinstall"),
+        (0, "zfpy", "note", "compressed by zfpy", "-m pip install 'zfpy"),
+        (0, "open files", "note", "64 at most", "ulimit -n 4096"),
+        (0, "clock", "bad", "2001-09-09 is before fsbridge was installed", "set-ntp true"),
+        (0, "log", "note", "no syslog", "--log-file"),
+    ],
 )
-def test_each_fault_is_found(
-    subject: str,
-    fault: Callable[[pytest.MonkeyPatch], object],
-    state: str,
-    words: str,
-    mend: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    fault(monkeypatch)
-    look = {
-        "/dev/fuse": diagnosis._device,
-        "fusermount3": diagnosis._fusermount,
-        "--allow-other": diagnosis._allow_other,
-        "mount -t fsbridge": diagnosis._helper,
-        "Landlock": diagnosis._kernel,
-        "openat2": diagnosis._kernel,
-        "libraries": diagnosis._imports,
-        "zfpy": diagnosis._optional,
-        "open files": diagnosis._files,
-        "clock": diagnosis._clock,
-        "log": diagnosis._log,
-    }[subject]
-    finding = next(finding for finding in look() if finding.subject == subject)
-    monkeypatch.undo()
+def test_each_fault_is_found(machine: int, subject: str, state: str, words: str, mend: str, findings: Findings) -> None:
+    finding = next(finding for finding in findings[machine] if finding.subject == subject)
     assert finding.state == state
     assert words in finding.words
     assert mend in finding.mend
 
 
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = version
-    monkeypatch.setattr(diagnosis, "version", lambda name: not_installed(name) if name == "lmdb" else real(name))
-    missing = [finding for finding in diagnosis._libraries() if finding.state == "bad"]
-    assert [(finding.words, finding.mend) for finding in missing] == [("not installed: lmdb", repair(["lmdb"]))]
+def test_a_missing_library_is_named(findings: Findings) -> None:
+    missing = [finding for finding in findings[1] if finding.words.startswith("not installed: ")]
+    assert [(finding.state, finding.words, finding.mend) for finding in missing] == [
+        ("bad", "not installed: lmdb", repair(["lmdb"]))
+    ]
 
 
 def test_a_stale_mount_is_found(tmp_path: Path, mount: MountFunction, monkeypatch: pytest.MonkeyPatch) -> None:
