@@ -19,7 +19,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -75,10 +75,10 @@ def is_private(path: str) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
-def _own_folder() -> str:
-    """Return the first folder that exists or can be made, for this user alone; OSError if there is none."""
+def _choose_folder(places: Sequence[str]) -> str:
+    """Return the first of the folders that exists or can be made, for this user alone; OSError if there is none."""
     problem: OSError | None = None
-    for path in folders():
+    for path in places:
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
@@ -118,7 +118,7 @@ class Control:
             starting.start(self._serve, "fsbridge-control")
 
     def _begin(self, facts: Mapping[str, Any]) -> None:
-        base = f"{_own_folder()}/{os.getpid()}-{secrets.token_hex(4)}"
+        base = f"{_choose_folder(folders())}/{os.getpid()}-{secrets.token_hex(4)}"
         path, described = f"{base}.sock", f"{base}.json"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         with short_address(path) as address:

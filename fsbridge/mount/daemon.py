@@ -235,14 +235,13 @@ def kernel_options(config: Config) -> set[str]:
     return options
 
 
-def _root_device(mountpoint: str) -> int:
+def _root_device(mountpoint: str, folders: str | None = None) -> int:
     """Return the device number of the mounted root, which another process asks for; OSError if it does not answer.
 
     A thread of this process that waits for the mount could not be killed: it holds /dev/fuse open, so its request would
     neither be answered nor aborted, and `kill -9` would leave a mount that hangs instead of ENOTCONN.
     """
-    folders = f"{os.environ.get('PATH') or os.defpath}:/usr/bin:/bin"  # an empty name would be the current folder
-    program = shutil.which("stat", path=folders)
+    program = shutil.which("stat", path=folders or preflight.program_folders())
     command = [program, "-c", "%d"] if program else [sys.executable, "-ISc", _STAT]  # images without a shell have none
     asked = subprocess.run([*command, mountpoint], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
@@ -262,19 +261,19 @@ def _octal(text: str) -> str:
     return "".join(chr(byte) if 0x20 < byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(text))
 
 
-def _nameless() -> int:
-    """Return a file without a name; in memory if that is permitted (some seccomp filters forbid it)."""
+def _nameless(make: Callable[[str], int]) -> int:
+    """Return a file without a name: what `make` makes, in memory, if that is permitted (some seccomp filters forbid it)."""
     try:
-        return os.memfd_create("stderr")
+        return make("stderr")
     except OSError:
         with tempfile.TemporaryFile() as file:
             return os.dup(file.fileno())
 
 
 @contextlib.contextmanager
-def _captured_stderr() -> Iterator[Callable[[], str]]:
+def _captured_stderr(make_file: Callable[[str], int] = os.memfd_create) -> Iterator[Callable[[], str]]:
     """Collect what libfuse and fusermount3 write to descriptor 2: the only place where they say what is wrong."""
-    saved, memory = os.dup(2), _nameless()
+    saved, memory = os.dup(2), _nameless(make_file)
 
     def words() -> str:
         text = os.pread(memory, 4096, 0).decode("utf-8", "replace")

@@ -144,13 +144,15 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
     raise SetupError(message, hint, int(number))
 
 
-def _say_where(config: Config) -> None:
+def _say_where(
+    config: Config, syslog: str = SYSLOG, mounts: Callable[[], Sequence[preflight.Mounted]] = preflight.mounts
+) -> None:
     """Print where the tree is and how to unmount it, if a person is at the terminal.
 
     If the log is lost because there is no syslog, print that in any case, but only for the first of several mounts.
     """
     lines = []
-    if config.log_file is None and not os.path.exists(SYSLOG) and _is_first():
+    if config.log_file is None and not os.path.exists(syslog) and _is_first(mounts()):
         lines.append("fsbridge: there is no syslog, so the log of the daemon is lost; --log-file FILE keeps it")
     if sys.stderr is not None and sys.stderr.isatty():
         point = shlex.quote(config.mountpoint)
@@ -160,9 +162,9 @@ def _say_where(config: Config) -> None:
         sys.stderr.flush()
 
 
-def _is_first() -> bool:
-    """True if there is no other mount of fsbridge on this machine."""
-    return sum(mount.fstype == "fuse.fsbridge" for mount in preflight.mounts()) <= 1
+def _is_first(mounts: Sequence[preflight.Mounted]) -> bool:
+    """True if there is one mount of fsbridge at most."""
+    return sum(mount.fstype == "fuse.fsbridge" for mount in mounts) <= 1
 
 
 def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> int:

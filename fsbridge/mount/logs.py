@@ -135,6 +135,7 @@ class Log:
     """The daemon's log, until `close`."""
 
     def __init__(self, config: Config) -> None:
+        """Begin to log as `config` says; SetupError if that is impossible."""
         handler = _handler(config)
         self._queued = _Queued(SimpleQueue())
         self._listener = _Listener(self._queued, handler)
@@ -160,7 +161,7 @@ class Log:
         return self._listener.end(patience)
 
 
-def _handler(config: Config) -> logging.Handler:
+def _handler(config: Config, syslog: str = SYSLOG) -> logging.Handler:
     handler: logging.Handler
     if config.log_file is not None:
         try:
@@ -170,8 +171,8 @@ def _handler(config: Config) -> logging.Handler:
         form = DATED
     elif config.foreground:
         handler, form = logging.StreamHandler(sys.stderr), f"fsbridge: {LINE}"
-    elif os.path.exists(SYSLOG):
-        handler, form = logging.handlers.SysLogHandler(SYSLOG), f"fsbridge[{os.getpid()}]: {LINE}"
+    elif os.path.exists(syslog):
+        handler, form = logging.handlers.SysLogHandler(syslog), f"fsbridge[{os.getpid()}]: {LINE}"
         handler.ident = f"fsbridge[{os.getpid()}]: " if config.log_format == "json" else ""
     else:
         return logging.NullHandler()

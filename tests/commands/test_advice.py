@@ -6,19 +6,17 @@ import argparse
 import errno
 import os
 from pathlib import Path
-from typing import Any
 
 import forking
 import in_process
 import numpy as np
 import pytest
 import zarr
+from forked import in_fork, leave_root
 
-from fsbridge.commands import command
-from fsbridge.config import Config
+from fsbridge.commands import command, mount
 from fsbridge.errors import SetupError
-from fsbridge.mount import lifecycle, preflight
-from fsbridge.mount.preflight import Mounted
+from fsbridge.mount import preflight
 
 
 @pytest.fixture
@@ -56,13 +54,11 @@ def test_a_program_without_the_two_hyphens_is_told_of_them(store: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.ENODEV, errno.EACCES])
-def test_without_fuse_other_ways_are_named(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    def refused(path: str, flags: int) -> int:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(preflight.os, "open", refused)
+def test_without_fuse_other_ways_are_named(number: int, tmp_path: Path) -> None:
+    error = preflight.without_fuse(OSError(number, os.strerror(number)))
+    assert "fsbridge cat, fsbridge export, and fsspec" in str(error)
     with pytest.raises(SetupError, match="fsbridge cat, fsbridge export, and fsspec"):
-        preflight.check_device()
+        preflight.check_device(str(tmp_path / "fuse"))
 
 
 @pytest.mark.parametrize(
@@ -101,43 +97,16 @@ def test_a_pattern_that_matches_nothing_is_an_error(store: Path, tmp_path: Path)
         assert in_process.fsbridge("export", "--include", "*.json", store, tmp_path / "out").returncode == 0
 
 
-def test_a_directory_that_may_not_be_read_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`mount` looks into both directories, in case they were exchanged."""
-    from fsbridge.commands import mount
+def test_a_directory_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
+    """`mount` looks into both directories, in case they were exchanged. What is wrong is said by what follows."""
+    (tmp_path / "closed").mkdir(0o000)
 
-    asked: list[Config] = []
+    def begin() -> None:
+        leave_root()
+        with pytest.raises(SetupError, match=r"^(mount point .*/closed: Permission denied$|cannot open /dev/fuse: )"):
+            mount.run("fsbridge mount", [str(tmp_path / "closed"), str(tmp_path / "closed")])
 
-    def listed(path: str) -> list[str]:
-        raise PermissionError(errno.EACCES, "Permission denied", path)
-
-    def mounted(config: Config) -> int:
-        asked.append(config)
-        return 0
-
-    monkeypatch.setattr(mount.os, "listdir", listed)
-    monkeypatch.setattr(lifecycle, "mount", mounted)
-    assert mount.run("fsbridge mount", [str(tmp_path), str(tmp_path)]) == 0
-    assert [config.source for config in asked] == [str(tmp_path)]
-
-
-def test_only_a_mount_of_fsbridge_is_to_be_unmounted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for fstype, advised in (("proc", False), ("nfs4", False), ("fuse.fsbridge", True)):
-        found = Mounted("0:1", "/", str(tmp_path), fstype, "there")
-        monkeypatch.setattr(preflight, "mounted_at", lambda path, found=found: found)
-        monkeypatch.setattr(preflight, "check_device", lambda: None)
-        with pytest.raises(SetupError) as error:
-            preflight.check(Config("/", str(tmp_path)))
-        assert ("fsbridge umount" in str(error.value)) == advised
-
-
-def test_a_missing_syslog_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    mounts: list[Any] = []
-    monkeypatch.setattr(preflight, "mounts", lambda: mounts)
-    monkeypatch.setattr(lifecycle, "SYSLOG", "/no/such/socket")
-    for number in range(3):
-        mounts.append(Mounted("0:1", "/", f"/mnt/{number}", "fuse.fsbridge", "s"))
-        lifecycle._say_where(Config("/s", f"/mnt/{number}"))
-    assert capsys.readouterr().err.count("there is no syslog") == 1
+    assert in_fork(begin) == ""
 
 
 def test_what_few_need_is_behind_ctl() -> None:

@@ -23,9 +23,7 @@ from small_stores import FORMATS
 from waiting import until
 
 from fsbridge import __version__
-from fsbridge.commands import errors
-from fsbridge.config import Config
-from fsbridge.mount import control, lifecycle, preflight, running
+from fsbridge.mount import control, running
 
 
 @pytest.fixture(autouse=True)
@@ -77,20 +75,6 @@ def test_a_long_folder_will_do(tmp_path: Path, mount: MountFunction, monkeypatch
     where.mkdir(0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(where))
     assert status(mount(n5_store(tmp_path)))["state"] == "serving"
-
-
-def test_a_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("open", "link", "good"):
-        (tmp_path / place).mkdir()
-    (tmp_path / "open" / "fsbridge").mkdir()
-    (tmp_path / "open" / "fsbridge").chmod(0o777)
-    (tmp_path / "link" / "fsbridge").symlink_to(tmp_path / "good")
-    places = [f"{tmp_path}/{place}/fsbridge" for place in ("open", "link", "missing/there", "good")]
-    monkeypatch.setattr(control, "folders", lambda: places)
-    assert control._own_folder() == places[3]
-    monkeypatch.setattr(control, "folders", lambda: places[:2])
-    with pytest.raises(PermissionError):
-        control._own_folder()
 
 
 def test_list_names_what_is_mounted(tmp_path: Path, mount: MountFunction) -> None:
@@ -435,27 +419,25 @@ def test_a_daemon_that_does_not_know_a_question_says_so(daemon: Callable[[dict[s
 @pytest.mark.parametrize(
     ("mounted", "asked"), [("link/m", "real/m"), ("real/m", "link/m"), ("real/l", "real/m"), ("link/m", "link/l")]
 )
-def test_a_mount_point_reached_through_a_link_is_one_mount(
-    mounted: str, asked: str, tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mount_point_reached_through_a_link_is_one_mount(mounted: str, asked: str, tmp_path: Path) -> None:
     (tmp_path / "real/m").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real/l").symlink_to("m")
     real = os.path.realpath(tmp_path / "real/m")
-    table = [preflight.Mounted("0:1", "/", real, "fuse.fsbridge", "s.n5")]
-    for module in (running, preflight):
-        monkeypatch.setattr(module, "mounts", lambda: table)
-    monkeypatch.setattr(running, "_places", lambda: [str(sockets)])
-    tree = lifecycle.Tree(None, lambda: None, format="n5")  # type: ignore[arg-type]
-    facts = lifecycle._facts(Config("s.n5", str(tmp_path / mounted)), tree)
-    daemon = control.Control(facts, {"errors": lambda question, _: {"errors": []}, "log-level": lambda question, _: {}})
+    store = n5_store(tmp_path)
+    damaged = store / "a" / "1" / "0"
+    damaged.write_bytes(damaged.read_bytes()[:20])
+    assert fsbridge("mount", store, tmp_path / mounted).returncode == 0
     try:
         ours = [mount.mountpoint for mount in running.running() if mount.mountpoint.startswith(os.path.realpath(tmp_path))]
         assert ours == [real]
         assert [mount.format for mount in running.serving(str(tmp_path / asked))] == ["n5"]
-        for words in (["errors", f"{tmp_path}/{asked}"], ["ctl", "log-level", f"{tmp_path}/{asked}", "info"]):
-            assert in_process.fsbridge(*words).returncode == 0
-        for path in ("a/b", tmp_path / mounted / "a/b", tmp_path / asked / "a/b"):
-            assert errors._inside(str(path), str(tmp_path / asked)) == "a/b"
+        assert in_process.fsbridge("ctl", "log-level", f"{tmp_path}/{asked}", "critical").returncode == 0
+        with pytest.raises(OSError, match="Input/output error"):
+            (tmp_path / mounted / "a/c/1/0").read_bytes()
+        for path in ("a/c/1/0", tmp_path / mounted / "a/c/1/0", tmp_path / asked / "a/c/1/0"):
+            assert str(damaged) in in_process.fsbridge("errors", f"{tmp_path}/{asked}", path).stdout, path
+        for path in ("b", tmp_path / mounted / "b", tmp_path / asked / "b"):
+            assert in_process.fsbridge("errors", f"{tmp_path}/{asked}", path).stdout == "no errors\n", path
     finally:
-        daemon.close()
+        assert fsbridge("umount", real).returncode == 0

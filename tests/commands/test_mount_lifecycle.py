@@ -6,7 +6,6 @@ import ctypes
 import errno
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import posix_checks
 import pytest
@@ -29,7 +27,7 @@ from waiting import until
 from fsbridge import cli
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
-from fsbridge.mount import daemon, lifecycle, preflight
+from fsbridge.mount import daemon, preflight
 
 NOBODY = 65534
 
@@ -186,23 +184,6 @@ def test_what_helps_is_said(said: str, helps: str) -> None:
     assert bool(helps) == bool(preflight.hint(said, "/mnt"))
 
 
-def test_an_ordinary_user_s_unmount_is_fusermount3_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-
-    def refuse(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        asked.append(command[1:])
-        return subprocess.CompletedProcess(command, 1, "", " busy\n" if len(asked) == 1 else "")
-
-    monkeypatch.setattr(shutil, "which", lambda name, path: f"/x/{name}")
-    monkeypatch.setattr(subprocess, "run", refuse)
-    assert preflight._unmount_as_user("-m", lazy=False) == "busy"
-    assert preflight._unmount_as_user("-m", lazy=True) == "/x/fusermount3 failed"
-    assert asked == [["-u", "--", "-m"], ["-u", "-z", "--", "-m"]]
-    monkeypatch.setattr(shutil, "which", lambda name, path: None)
-    with pytest.raises(SetupError, match=r"fusermount3 is not installed\n  install it with: apt-get install fuse3"):
-        preflight._unmount_as_user("/m", lazy=False)
-
-
 def test_umount_ends_the_daemon(fake: FakeMount) -> None:
     fake.start()
     subprocess.run(["umount", fake.path], check=True)
@@ -289,27 +270,6 @@ def test_mounting_needs_no_program_of_the_path(fake: FakeMount, tmp_path: Path) 
         assert listener.recv(100) == b"READY=1"
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_the_root_is_asked_by_another_process(there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python where there is no `stat`, as in an image without a shell."""
-    if not there:
-        monkeypatch.setattr(shutil, "which", lambda program, path: None)
-    assert daemon._root_device(str(tmp_path)) == os.stat(tmp_path).st_dev
-    with pytest.raises(OSError, match="No such file"):
-        daemon._root_device(str(tmp_path / "nothing"))
-
-
-def test_without_room_for_a_process_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full() -> int:
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(os, "fork", full)
-    with pytest.raises(SetupError, match="the limit of processes is reached") as caught:
-        lifecycle._in_background(Config("", ""), lifecycle.open_tree)
-    assert caught.value.exit_code == 2
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "an interrupt is let through again"
 
 
 def test_an_interrupt_in_the_middle_of_the_fork_is_not_lost(fake: FakeMount) -> None:
@@ -528,27 +488,10 @@ def test_p9_readers_of_a_file_that_is_being_replaced_see_one_version_or_estale(f
     assert found.count("one version") > 24
 
 
-def test_without_proc_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_proc_the_reason_is_said(tmp_path: Path) -> None:
     """The file is missing, as in a bare chroot."""
-
-    def refuse(*_: object) -> None:
-        raise FileNotFoundError(2, "No such file or directory")
-
-    monkeypatch.setattr(preflight, "open", refuse, raising=False)
-    with pytest.raises(SetupError, match="/proc/self/mountinfo: No such file"):
-        preflight.mounts()
-
-
-def test_where_memory_cannot_be_a_file_libfuse_is_heard_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A seccomp filter forbids memfd_create, or the system has none: nothing could be mounted."""
-
-    def missing(name: str) -> int:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(os, "memfd_create", missing)
-    with daemon._captured_stderr() as words:
-        os.write(2, b"fusermount3: no\n")
-        assert words() == "fusermount3: no"
+    with pytest.raises(SetupError, match="/mountinfo: No such file or directory\n  mount -t proc proc /proc"):
+        preflight.mounts(str(tmp_path / "mountinfo"))
 
 
 def test_a_store_and_a_folder_in_the_wrong_order_are_recognised(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
-"""When the kernel forgets much, the daemon gives memory back."""
+"""When the kernel forgets much, the daemon gives memory back; what it finds out by other means where the usual ones lack."""
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 
+import pytest
 import trio
 import trio.testing
 from fake_tree import FakeDirectory, FakeFile
 
 from fsbridge.config import Config
 from fsbridge.kernel.inodes import ROOT
+from fsbridge.mount import daemon
 from fsbridge.mount.daemon import FORGOTTEN_SECONDS, Daemon
 from fsbridge.tree import Attrs, Entry
 
@@ -50,3 +54,23 @@ def test_p6_memory_is_given_back_when_the_kernel_has_forgotten_much(tmp_path: Pa
             nursery.cancel_scope.cancel()
 
     trio.run(run, clock=clock)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_root_is_asked_by_another_process(there: bool, tmp_path: Path) -> None:
+    """Python where there is no `stat`, as in an image without a shell."""
+    folders = None if there else str(tmp_path)
+    assert daemon._root_device(str(tmp_path), folders) == os.stat(tmp_path).st_dev
+    with pytest.raises(OSError, match="No such file"):
+        daemon._root_device(str(tmp_path / "nothing"), folders)
+
+
+def test_where_memory_cannot_be_a_file_libfuse_is_heard_all_the_same() -> None:
+    """A seccomp filter forbids memfd_create, or the system has none: nothing could be mounted."""
+
+    def missing(name: str) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    with daemon._captured_stderr(missing) as words:
+        os.write(2, b"fusermount3: no\n")
+        assert words() == "fusermount3: no"

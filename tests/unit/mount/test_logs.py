@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import logging
-import logging.handlers
 import os
-import threading
+import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import allow_no_processes, in_fork
 
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
 from fsbridge.mount import logs
 from fsbridge.mount.logs import Log
+from fsbridge.mount.preflight import SYSLOG
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Write to the log file during the test; afterwards the root logger is as before."""
-    monkeypatch.setattr(logging, "raiseExceptions", True)
-    level = logging.getLogger().level
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Write to the log file during the test; afterwards what `Log` sets in the logging module is as before."""
+    level, raises = logging.getLogger().level, logging.raiseExceptions
     (tmp_path / "logs").mkdir()
     yield tmp_path / "logs"
     logging.getLogger().setLevel(level)
+    logging.raiseExceptions = raises
 
 
 def test_p8_the_log_goes_on_after_a_reopening_in_vain(folder: Path, tmp_path: Path) -> None:
@@ -54,32 +56,27 @@ def test_p8_the_log_goes_on_after_a_reopening_in_vain(folder: Path, tmp_path: Pa
     ]
 
 
-def test_a_system_without_room_for_threads_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+def test_a_system_without_room_for_threads_is_said_in_one_line(tmp_path: Path) -> None:
+    def begin() -> None:
+        allow_no_processes()
+        with pytest.raises(SetupError, match=r"can't start new thread: the limit of processes"):
+            Log(Config(source=str(tmp_path), mountpoint=str(tmp_path), foreground=True))
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(SetupError, match=r"can't start new thread: the limit of processes"):
-        Log(Config(source=str(tmp_path), mountpoint=str(tmp_path), foreground=True))
+    assert in_fork(begin) == ""
 
 
-def test_a_mount_in_the_background_logs_to_the_system_s_log_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    class Syslog(logging.Handler):
-        def __init__(self, address: str) -> None:
-            super().__init__()
-            asked.append(address)
-
-    monkeypatch.setattr(logging.handlers, "SysLogHandler", Syslog)
-    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/log")
-    handler = logs._handler(Config("/s", "/m"))
-    record = logging.LogRecord("x", logging.WARNING, "", 0, "%s: bad", ("a\nb",), None)
-    assert handler.format(record).startswith(f"fsbridge[{os.getpid()}]: WARNING a")
-    assert "\n" not in handler.format(record)
-    assert asked == ["/dev/log"]
-    monkeypatch.setattr(os.path, "exists", lambda _: False)
-    assert isinstance(logs._handler(Config("/s", "/m")), logging.NullHandler)
+def test_a_mount_in_the_background_logs_to_the_system_s_log_if_there_is_one(tmp_path: Path) -> None:
+    config, syslog = Config("/s", "/m"), str(tmp_path / "syslog")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(syslog)
+        handler = logs._handler(config, syslog)
+        handler.handle(logging.LogRecord("x", logging.WARNING, "", 0, "%s: bad", ("a\nb",), None))
+        said = listening.recv(1000).decode()
+        handler.close()
+    assert re.match(rf"<\d+>fsbridge\[{os.getpid()}\]: WARNING a", said)
+    assert "\n" not in said
+    assert isinstance(logs._handler(config, str(tmp_path / "nothing")), logging.NullHandler)
+    assert SYSLOG == "/dev/log"
 
 
 def test_a_log_file_that_cannot_be_opened_is_one_line() -> None:
