@@ -55,7 +55,7 @@ def _fill(metadata: ArrayMetadata) -> JSON:
 
 
 def _axis(axis: Axis, length: int, positions: Positions | None) -> dict[str, JSON]:
-    """Return name and unit, and the spacing and the range as far as they are known; of dates, also how often one comes."""
+    """Return name and unit, and the spacing and the range as far as they are known; of dates, also their calendar."""
     fields: dict[str, JSON] = {"name": axis.name, "unit": axis.unit}
     if positions is not None and len(positions) == length:
         ends = positions[[0, -1]].tolist() if length else []
@@ -67,6 +67,4 @@ def _axis(axis: Axis, length: int, positions: Positions | None) -> dict[str, JSO
     dates = span(axis, length, positions)
     if dates is None:
         return fields | dict(zip(("first", "last"), map(number, ends), strict=False))
-    if axis.calendar is not None:
-        fields["calendar"] = axis.calendar
     return fields | {name: text for name, text in dates._asdict().items() if text is not None}

@@ -1,43 +1,21 @@
 """Numbers that are dates, by a unit such as "days since 2000-01-01" and a calendar (CF conventions, 4.4), as ISO 8601.
 
-Pure. Not here: which arrays have such a unit (`conventions/cf.py`), numpy's own dates, which need no unit.
+Pure. Not here: what a unit and a calendar say (`times.py`), which arrays have such a unit (`conventions/cf.py`), numpy's own
+dates, which need no unit.
 """
 
 from __future__ import annotations
 
-import re
-from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fsbridge.meaning.times import DAY, REFORM, parse_count
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_MICROSECONDS = {
-    name: count
-    for count, names in (
-        (86_400_000_000, "d day days"),
-        (3_600_000_000, "h hr hrs hour hours"),
-        (60_000_000, "min mins minute minutes"),
-        (1_000_000, "s sec secs second seconds"),
-        (1_000, "ms msec msecs millisec millisecs millisecond milliseconds"),
-        (1, "us microsec microsecs microsecond microseconds"),
-    )
-    for name in names.split()
-}
-"""Microseconds of a unit. Years and months are none: their lengths are a matter of opinion."""
-_NANOSECONDS = frozenset(("ns", "nanosec", "nanosecs", "nanosecond", "nanoseconds"))
-
-_SINCE = re.compile(r"\s*([A-Za-z]+)\s+since\s+(.*?)\s*", re.IGNORECASE | re.DOTALL)
-_MOMENT = re.compile(
-    r"(\d{1,4})-(\d{1,2})-(\d{1,2})"
-    r"(?:(?:\s+|[Tt])(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?)?"
-    r"\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?"
-)
-_SWITCH = date(1582, 10, 15)
-"""The first day of the Gregorian calendar. The standard calendar is the Julian one before."""
-_EPOCH = date(1970, 1, 1)
-_DAY = 86_400_000_000
+_EPOCH = 2_440_588
+"""The Julian day of 1970-01-01."""
 _NONE = -(2**63)
 """What xarray writes for a date that is missing, without saying so."""
 
@@ -54,50 +32,13 @@ class Dates(NamedTuple):
     """Microseconds from 1970 to the first date that ISO 8601 can write in this calendar."""
 
 
-def is_since(unit: str | None) -> bool:
-    """True if a unit is one of dates."""
-    return unit is not None and _SINCE.fullmatch(unit) is not None
-
-
-def described(unit: str | None, calendar: str | None) -> str | None:
-    """Return a unit of dates with its calendar, for people; None for any other unit."""
-    return None if unit is None or not is_since(unit) else f"{unit}, {calendar}" if calendar else unit
-
-
 def dates_of(unit: str | None, calendar: str | None) -> Dates | None:
     """Return how to make dates of numbers; None if the unit is none of dates, or ISO 8601 lacks those of the calendar."""
-    match = None if unit is None else _SINCE.fullmatch(unit)
-    moment = None if match is None else _MOMENT.fullmatch(match[2])
-    name = (calendar or "standard").casefold()
-    if match is None or moment is None or name not in ("standard", "gregorian", "proleptic_gregorian"):
+    count, name = parse_count(unit, calendar), (calendar or "standard").casefold()
+    if count is None or name not in ("standard", "gregorian", "proleptic_gregorian"):
         return None
-    unit = match[1] if match[1] == "M" else match[1].casefold()
-    step = 1 if unit in _NANOSECONDS else 1000 * _MICROSECONDS.get(unit, 0)
-    year, month, day = map(int, moment.group(1, 2, 3))
-    days = _days(year, month, day, name != "proleptic_gregorian")
-    hour, minute, second = (int(part or 0) for part in moment.group(4, 5, 6))
-    if not step or days is None or hour > 24 or minute > 59 or second > 60:
-        return None
-    away = (int(moment[9] or 0) * 60 + int(moment[10] or 0)) * (-1 if moment[8] == "-" else 1)
-    fraction = int((moment[7] or "").ljust(6, "0")[:6])
-    first = days * _DAY + ((hour * 60 + minute - away) * 60 + second) * 1_000_000 + fraction
-    least = _YEARS[0] if name == "proleptic_gregorian" else (_SWITCH - _EPOCH).days * _DAY
-    return Dates(step, first, least)
-
-
-def _days(year: int, month: int, day: int, mixed: bool) -> int | None:
-    """Return the days from 1970 to a date; None if there is no such date. `mixed`: Julian before the switch."""
-    try:
-        if not mixed or (year, month, day) >= (_SWITCH.year, _SWITCH.month, _SWITCH.day):
-            return (date(year, month, day) - _EPOCH).days
-        if not year or (year, month, day) > (1582, 10, 4):
-            return None
-        date(2000 if year % 4 == 0 else 2001, month, day)  # the Julian calendar has the same lengths of months
-    except ValueError:
-        return None
-    before = (month < 3, year - (month < 3))
-    months = month + 12 * before[0] - 3
-    return 365 * before[1] + before[1] // 4 + (153 * months + 2) // 5 + day - 1 + 60 - 719_530
+    least = _YEARS[0] if name == "proleptic_gregorian" else (REFORM - _EPOCH) * DAY
+    return Dates(count.step, count.first - _EPOCH * DAY, least)
 
 
 def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]] | None:
@@ -158,7 +99,7 @@ def spelled(moments: NDArray[np.datetime64[Any]], unit: str) -> list[str]:
     return ["" if missing else str(text) for text, missing in zip(texts, np.isnat(moments).tolist(), strict=True)]
 
 
-_HALVES = {"D": _DAY // 2, "s": 500_000, "ms": 500}
+_HALVES = {"D": DAY // 2, "s": 500_000, "ms": 500}
 """Half of a unit in microseconds."""
 
 

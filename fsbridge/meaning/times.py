@@ -1,7 +1,7 @@
 """Times that are counted from a moment, as in `days since 2000-01-01`: their dates in each calendar of climate models.
 
-For a few dates, in words. Not here: dates of many numbers, as numpy has them (`dates.py`); which attributes say the unit and
-the calendar (`conventions/cf.py`).
+What such a unit says, and a few dates, in words. Not here: dates of many numbers, as numpy has them (`dates.py`); which
+attributes say the unit and the calendar (`conventions/cf.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
 from fsbridge.meaning import Axis, Positions
-from fsbridge.meaning.units import fold, seconds
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -31,12 +30,29 @@ UNEVEN = "uneven"
 _MOST_DATES = 10_000
 """Most dates that are compared to find out whether they are months apart: 30 ms. An axis may claim any length."""
 
-_SINCE = re.compile(
-    r"(\S+)\s+since\s+(\d{1,5})-(\d{1,2})-(\d{1,2})(?:[T\s]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d*))?)?)?"
-    r"\s*(?:UTC|Z|[+-]?0{1,2}(?::?00)?)?",
+_NANOSECONDS = {
+    name: count
+    for count, names in (
+        (86_400_000_000_000, "d day days"),
+        (3_600_000_000_000, "h hr hrs hour hours"),
+        (60_000_000_000, "min mins minute minutes"),
+        (1_000_000_000, "s sec secs second seconds"),
+        (1_000_000, "ms msec msecs millisec millisecs millisecond milliseconds"),
+        (1_000, "us µs μs usec microsec microsecs microsecond microseconds"),
+        (1, "ns nanosec nanosecs nanosecond nanoseconds"),
+    )
+    for name in names.split()
+}
+"""Nanoseconds of a unit. Years and months are none: their lengths are a matter of opinion."""
+
+_SINCE = re.compile(r"\s*([A-Za-zµμ]+)\s+since\s+(.*?)\s*", re.IGNORECASE | re.DOTALL)
+_MOMENT = re.compile(
+    r"(\d{1,5})-(\d{1,2})-(\d{1,2})"
+    r"(?:(?:\s+|[Tt]\s*)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?)?"
+    r"\s*(?:Z|UTC|GMT|00?(?::?00)?|([+-])(\d{1,2}):?(\d{2})?)?",
     re.ASCII,
 )
-"""Unit, date and time of day. In another time zone, or with another spelling, it is not known what is counted."""
+"""Date, time of day, time zone."""
 
 _MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _YEARS = {
@@ -45,7 +61,7 @@ _YEARS = {
 }  # fmt: skip
 """The lengths of months where all years are alike."""
 
-_REFORM = 2_299_161
+REFORM = 2_299_161
 """The Julian day of 1582-10-15, the first one of the Gregorian calendar."""
 
 _EARLIEST = 1
@@ -81,35 +97,67 @@ class Times(NamedTuple):
     dates: Dates
 
 
-def times(unit: str | None, calendar: str | None) -> Times | None:
-    """Return how a unit such as `days since 2000-01-01` counts; None if it does not count from a known moment.
+class Count(NamedTuple):
+    """What is counted, and from when: nanoseconds of one, and microseconds from the calendar's day 0 to the moment of 0."""
+
+    step: int
+    first: int
+    calendar: _System
+
+
+def is_since(unit: str | None) -> bool:
+    """True if a unit is one of dates."""
+    return unit is not None and _SINCE.fullmatch(unit) is not None
+
+
+def described(unit: str | None, calendar: str | None) -> str | None:
+    """Return a unit of dates with its calendar, for people; None for any other unit."""
+    return None if unit is None or not is_since(unit) else f"{unit}, {calendar}" if calendar else unit
+
+
+def parse_count(unit: str | None, calendar: str | None) -> Count | None:
+    """Return what a unit such as `days since 2000-01-01` counts; None if it does not count from a known moment.
 
     `calendar`: None for the standard one. Months and years have no one length, so nothing is said about them.
     """
-    match = _SINCE.fullmatch((unit or "").strip())
+    match = None if unit is None else _SINCE.fullmatch(unit)
+    moment = None if match is None else _MOMENT.fullmatch(match[2])
     system = _System.of((calendar or "standard").casefold())
-    if match is None or system is None:
+    if match is None or moment is None or system is None:
         return None
-    length = {"d": DAY, "day": DAY, "days": DAY}.get(match[1].casefold(), (seconds(fold(match[1])) or 0) * 1e6)
-    year, month, day = int(match[2]), int(match[3]), int(match[4])
+    step = _NANOSECONDS.get(match[1].casefold())
+    year, month, day = map(int, moment.group(1, 2, 3))
     start = system.number(year, month, day)
-    if not length or start is None:
+    hour, minute, second = (int(part or 0) for part in moment.group(4, 5, 6))
+    if step is None or start is None or hour > 24 or minute > 59 or second > 60:
         return None
-    hours, minutes, whole = (int(match[index] or 0) for index in (5, 6, 7))
-    part = int(float(f"0.{match[8] or 0}") * 1e6)
-    passed = ((hours * 60 + minutes) * 60 + whole) * 1_000_000 + part
+    away = (int(moment[9] or 0) * 60 + int(moment[10] or 0)) * (-1 if moment[8] == "-" else 1)
+    passed = ((hour * 60 + minute - away) * 60 + second) * 1_000_000 + int((moment[7] or "").ljust(6, "0")[:6])
+    return Count(step, start * DAY + passed, system)
+
+
+def times(unit: str | None, calendar: str | None) -> Times | None:
+    """Return how a unit counts, as `parse_count` says."""
+    count = parse_count(unit, calendar)
+    if count is None:
+        return None
+    length = count.step / 1000
 
     def date(value: float) -> Moment | None:
-        number, rest = divmod(start * DAY + passed + round(value * length / 1000) * 1000, DAY)
-        day = system.date(number)
+        number, rest = divmod(count.first + round(value * length / 1000) * 1000, DAY)
+        day = count.calendar.date(number)
         return None if day is None else Moment(*day, rest)
 
     return Times(length, date)
 
 
 class Span(NamedTuple):
-    """The dates along an axis in words: the first, the last, and how often there is one; None if there is one only."""
+    """The dates along an axis in words: the first, the last, and how often there is one; None if there is one only.
 
+    `calendar`: the one that the axis names, if any.
+    """
+
+    calendar: str | None
     first: str
     last: str
     every: str | None
@@ -130,7 +178,7 @@ def span(axis: Axis, length: int, positions: Positions | None) -> Span | None:
     if first is None or last is None:
         return None
     every = _period(axis, length, positions, counted) if length > 1 else None
-    return Span(first.text(), last.text(), every)
+    return Span(axis.calendar, first.text(), last.text(), every)
 
 
 def _period(axis: Axis, length: int, positions: Positions | None, counted: Times) -> str:
@@ -172,7 +220,7 @@ class _System(NamedTuple):
             return _alike(_YEARS[name])
         if name not in ("standard", "gregorian", "proleptic_gregorian", "julian"):
             return None
-        reform = {"proleptic_gregorian": 0, "julian": None}.get(name, _REFORM)
+        reform = {"proleptic_gregorian": 0, "julian": None}.get(name, REFORM)
 
         def number(year: int, month: int, day: int) -> int | None:
             gregorian, julian = _julian_day(year, month, day, True), _julian_day(year, month, day, False)

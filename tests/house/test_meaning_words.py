@@ -37,8 +37,7 @@ WORDS = {
 
 ALLOWED = {
     ("codecs/numeric.py", "rate"),  # of zfp
-    ("commands/member_meaning.py", "calendar"),  # of an axis in the JSON of `fsbridge info`
-    ("commands/member_table.py", "calendar"),
+    ("commands/member_table.py", "calendar"),  # of an axis in the JSON of `fsbridge info`
     ("formats/zarr3/array_codecs.py", "rate"),
     ("formats/dtypes.py", "scale_factor"),  # of a data type of Zarr v3
     ("formats/zarr3/types.py", "scale_factor"),

@@ -17,8 +17,8 @@ from fsbridge.meaning import Attributes, Axis, Kind, Meaning, Positions, System,
 from fsbridge.meaning.attributes import finite, number, numbers, single, text
 from fsbridge.meaning.convention import Convention, Written, mapped, sensible
 from fsbridge.meaning.conventions.cf_mappings import code_of_mapping, projection_of_mapping
-from fsbridge.meaning.dates import is_since
 from fsbridge.meaning.systems import WGS84, epsg_code, system_of_wkt
+from fsbridge.meaning.times import is_since
 from fsbridge.meaning.units import fold
 from fsbridge.metadata import JSON, ArrayMetadata
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fsbridge.meaning.dates import dates_of, described, iso_dates, unit_of_dates
+from fsbridge.meaning.dates import dates_of, iso_dates, unit_of_dates
 
 Unit: TypeAlias = Literal["D", "s", "ms", "us", "ns"]
 UNITS = [
@@ -144,9 +144,3 @@ def test_time_zones_of_one_digit_count_as_in_the_example_of_the_cf_conventions()
     dates = dates_of("seconds since 1992-10-8 15:15:42.5 -6:00", None)
     assert dates is not None
     assert spelled(iso_dates(np.array([0]), dates)) == ["1992-10-08T21:15:42.500000"]
-
-
-def test_a_unit_of_dates_is_written_with_its_calendar() -> None:
-    assert described("days since 2000-01-01", "noleap") == "days since 2000-01-01, noleap"
-    assert described("days since 2000-01-01", None) == "days since 2000-01-01"
-    assert described("days", "noleap") is None

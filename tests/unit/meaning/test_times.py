@@ -8,16 +8,20 @@ import cftime
 import pytest
 
 from fsbridge.meaning import Axis
-from fsbridge.meaning.times import span, times
+from fsbridge.meaning.times import described, span, times
 
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "julian", "noleap", "365_day", "all_leap", "366_day", "360_day")
+STARTS = (
+    "1850-01-01", "2000-02-28 06:30:00", "2000-02-28 6:30:00 0:00", "0001-01-01", "1582-10-04T12:00",
+    "1999-12-30 23:59:59.5", "2000-02-28 01:00 +05:30",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("calendar", CALENDARS)
 @pytest.mark.parametrize("unit", ["days", "hours", "minutes", "seconds"])
 def test_dates_are_those_of_cftime(calendar: str, unit: str) -> None:
     numbers = random.Random(f"{calendar} {unit}")
-    for start in ("1850-01-01", "2000-02-28 06:30:00", "0001-01-01", "1582-10-04T12:00", "1999-12-30 23:59:59.5"):
+    for start in STARTS:
         since = f"{unit} since {start}"
         counted = times(since, calendar)
         assert counted is not None, since
@@ -49,7 +53,7 @@ def test_a_time_of_day_is_written_where_it_is_not_midnight() -> None:
         ("days since 2000-02-30", None),
         ("days since 2000-02-29", "noleap"),
         ("days since 1582-10-10", None),
-        ("days since 2000-01-01 00:00 +05:30", None),
+        ("days since 2000-01-01 25:00", None),
         ("days since 0000-01-01", None),
         ("days since 2000-01-01", "none"),
         ("days since then", None),
@@ -62,6 +66,12 @@ def test_what_cannot_be_counted_is_not_known(unit: str | None, calendar: str | N
 
 def test_an_axis_of_any_length_has_dates_at_once() -> None:
     axis = Axis("t", "days since 2000-01-01", 30.0, 0.0)
-    assert span(axis, 10**6, None) == ("2000-01-01", "84137-02-16", "every 30 days")
-    assert span(axis._replace(calendar="360_day"), 3, None) == ("2000-01-01", "2000-03-01", "monthly")
+    assert span(axis, 10**6, None) == (None, "2000-01-01", "84137-02-16", "every 30 days")
+    assert span(axis._replace(calendar="360_day"), 3, None) == ("360_day", "2000-01-01", "2000-03-01", "monthly")
     assert span(axis, 2**40, None) is not None
+
+
+def test_a_unit_of_dates_is_written_with_its_calendar() -> None:
+    assert described("days since 2000-01-01", "noleap") == "days since 2000-01-01, noleap"
+    assert described("days since 2000-01-01", None) == "days since 2000-01-01"
+    assert described("days", "noleap") is None

@@ -32,8 +32,8 @@ from fsbridge.layouts.members import Context, SourceMember
 from fsbridge.layouts.surroundings import Key, Look, Surroundings, is_as_used
 from fsbridge.lru import LRU
 from fsbridge.meaning import Axes, Meaning, Path, Values
-from fsbridge.meaning.dates import is_since
 from fsbridge.meaning.kinds import is_time
+from fsbridge.meaning.times import is_since
 from fsbridge.meaning.units import symbol
 from fsbridge.model import Array
 from fsbridge.threads.forking import cached_property

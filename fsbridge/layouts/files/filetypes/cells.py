@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsbridge.errors import CorruptData
 from fsbridge.meaning import Names, Path, Values
-from fsbridge.meaning.dates import Dates, dates_of, described, iso_dates, spelled, unit_of_dates
+from fsbridge.meaning.dates import Dates, dates_of, iso_dates, spelled, unit_of_dates
+from fsbridge.meaning.times import described
 
 if TYPE_CHECKING:
     from typing import Any

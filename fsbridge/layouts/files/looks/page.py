@@ -20,9 +20,8 @@ from fsbridge.errors import printable
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.looks.previews import SMALL
 from fsbridge.meaning import Axis
-from fsbridge.meaning.dates import described
 from fsbridge.meaning.kinds import is_channel, is_geographic, is_time
-from fsbridge.meaning.times import span
+from fsbridge.meaning.times import described, span
 from fsbridge.meaning.units import fold, symbol
 from fsbridge.metadata import JSON
 

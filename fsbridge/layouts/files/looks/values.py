@@ -12,7 +12,7 @@ from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes.cells import spelling
-from fsbridge.meaning.dates import described
+from fsbridge.meaning.times import described
 from fsbridge.meaning.units import fold, symbol
 
 MOST_VALUES = 100
