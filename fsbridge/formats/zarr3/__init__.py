@@ -323,9 +323,10 @@ def parse_keys(fields: Fields) -> ChunkKeys:
     if name == "suffix":  # the proposal spells the other member in two ways
         check_members(configuration, ("suffix", "base_encoding", "base-encoding"))
         base = "base-encoding" if "base-encoding" in configuration else "base_encoding"
-        if isinstance(inner := configuration.value(base), dict) and inner.get("name") == "suffix":
-            raise Unsupported(f"{configuration.place}: a suffix after a suffix")
-        return parse_keys(Fields({"chunk_key_encoding": inner}, fields.place))._replace(suffix=_suffix(configuration))
+        keys = parse_keys(Fields({"chunk_key_encoding": configuration.value(base)}, fields.place))
+        if keys.suffix or keys.fanout:
+            raise Unsupported(f"{configuration.place}: a suffix after {'a suffix' if keys.suffix else 'fanout'}")
+        return keys._replace(suffix=_suffix(configuration))
     if name == "fanout":
         check_members(configuration, ("max_children",))
         most = configuration.integer("max_children", 4, MAX_EXTENT) if "max_children" in configuration else 1001

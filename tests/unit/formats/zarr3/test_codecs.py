@@ -286,6 +286,22 @@ def test_chunk_keys_may_have_a_suffix(tmp_path: Path, separator: str, member: st
     assert len(list(array.chunks.strays())) == 1
 
 
+@pytest.mark.parametrize(
+    "base",
+    [
+        named("fanout", max_children=101),
+        named("zarrs.default_suffix", suffix=".bin"),
+        named("suffix", suffix=".bin", base_encoding=named("default")),
+    ],
+    ids=lambda base: base["name"],
+)
+def test_a_suffix_after_keys_that_cannot_have_one_is_refused(tmp_path: Path, base: dict[str, Any]) -> None:
+    """Both were accepted, and one suffix was looked for: all chunks were absent, and the array was its fill value."""
+    keys = named("suffix", suffix=".tiff", base_encoding=base)
+    with pytest.raises(Unsupported, match="a suffix after"):
+        root_array(write(tmp_path, array_document(chunk_key_encoding=keys)))
+
+
 @pytest.mark.parametrize("suffix", ["/x", "x" * 100, 3])
 def test_a_suffix_that_makes_directories_is_refused(tmp_path: Path, suffix: Any) -> None:
     with pytest.raises((Unsupported, CorruptData), match="default_suffix"):
