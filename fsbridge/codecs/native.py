@@ -109,15 +109,15 @@ def _libdeflate() -> Any:
     return library
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(library: object = None) -> None:
     """Tell glibc's malloc to keep what decoders free for their next call, up to one chunk of usual size.
 
     By default each large buffer goes back to the system at once, and touching a new one took as long as inflating into
     it. A few heaps serve all threads, so that one thread uses what another has freed. Without glibc nothing happens.
+    `library`: the C library; None for that of this process.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
+    mallopt = getattr(library or ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
         return
     mallopt(_M_MMAP_THRESHOLD, HEAP_BYTES // 2)
     mallopt(_M_TRIM_THRESHOLD, HEAP_BYTES)

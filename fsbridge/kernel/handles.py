@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DIRECTORY_BYTES, ENTRY_BYTES, NUMBERED_BYTES = 1600, 300, 16
-"""Bytes of memory, roughly, of a directory whose whole listing is kept, of each of its entries, and of each numbered one.
+"""Bytes of memory, roughly, of a directory that is kept with its whole listing, of each entry, and of each numbered entry.
 
 Measured for small arrays of three directories each: with their open documents they take 5.5 KiB.
 """

@@ -155,7 +155,7 @@ REMOTE = Depths(8, 4, 16, unread=8, fetched=64, listed=4, begun=16)
 
 
 class Streams:
-    """The readers of one space, whose files are numbered in the order of a listing.
+    """The readers of one space. Its files are numbered in the order of a listing.
 
     `prefetch(numbers)` makes files ready on one of `threads`. It returns the first for which there was no room; that one is
     tried again when the next file is opened. `fetch(number)` requests a file's stored bytes. If it returns true, they arrive
@@ -286,8 +286,13 @@ class Readers:
         threads: Workers,
         depths: Depths | None = None,
         makers: Workers | None = None,
+        most_windows: int = MOST_WINDOWS,
     ) -> None:
-        """`depths`: None for those of a local disk; `makers`: threads that decode what has arrived."""
+        """`depths`: None for those of a local disk; `makers`: threads that decode what has arrived.
+
+        `most_windows`: see `MOST_WINDOWS`.
+        """
+        self._most_windows = most_windows
         self._threads = threads
         self._makers = makers
         self._depths = depths
@@ -362,7 +367,7 @@ class Readers:
         if at.asked < least or missed * SEQUENTIAL_PART > at.followed - at.begun:
             return
         at.ahead = max(at.ahead, at.followed)
-        depth = max(LEAST_WINDOWS, min(MOST_WINDOWS, DEPTH_AHEAD_BYTES // window))
+        depth = max(LEAST_WINDOWS, min(self._most_windows, DEPTH_AHEAD_BYTES // window))
         end = min(at.followed + depth * window, file.size)
         while at.ahead < end:
             first, at.ahead = at.ahead, min(at.ahead + window, file.size)

@@ -10,6 +10,7 @@ import pytest
 from shortages import no_room_for_threads
 from waiting import until
 
+from fsbridge.errors import CorruptData
 from fsbridge.threads.workers import Workers
 
 
@@ -136,3 +137,55 @@ def test_shared_work_is_done_by_the_caller_if_no_worker_has_time(threads: int) -
     pool, done = Workers("test", threads, failing), set[int]()
     pool.share([partial(done.add, number) for number in range(20)])
     until(lambda: done == set(range(20)))
+
+
+def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:
+    pool, together = Workers("test", 8, failing), threading.Barrier(8)
+    first = threading.Event()
+    pool.submit(first.set)
+    assert first.wait(10)
+    until(lambda: pool._idle == 1)
+    done = threading.Semaphore(0)
+
+    def job() -> None:
+        together.wait(10)
+        done.release()
+
+    for _ in range(8):
+        pool.submit(job)
+    for _ in range(8):
+        assert done.acquire(timeout=10)
+
+
+def test_threads_start_with_work_and_end_without() -> None:
+    before = threading.active_count()
+    pool, done = Workers("test", 2, failing, idle_seconds=0.05), threading.Semaphore(0)
+    for _ in range(20):
+        pool.submit(done.release)
+    for _ in range(20):
+        assert done.acquire(timeout=10)
+    until(lambda: threading.active_count() <= before)  # threads of earlier tests may have ended meanwhile
+    pool.submit(done.release)
+    assert done.acquire(timeout=10)
+
+
+def test_an_error_ahead_ends_no_thread_and_a_bug_is_reported() -> None:
+    reported: list[Exception] = []
+    pool, done = Workers("test", 1, reported.append), threading.Event()
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    for error in (CorruptData("broken"), OSError("broken"), KeyError("a bug")):
+        pool.submit(partial(fail, error))
+    pool.submit(done.set)
+    assert done.wait(10)
+    assert [type(error) for error in reported] == [KeyError]
+
+
+def test_work_that_is_dropped_says_so() -> None:
+    pool = Workers("ahead", 0)
+    dropped: list[int] = []
+    for number in range(70):
+        pool.submit(lambda: None, partial(dropped.append, number))
+    assert dropped == list(range(6))

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -448,14 +447,6 @@ def test_p9_a_directory_that_was_just_read_is_looked_up_in_memory_for_as_long(mo
         assert len(asked) == 2
 
     walked(root, test, metadata_ttl=60.0)
-
-
-def test_work_that_is_dropped_says_so() -> None:
-    pool = Workers("ahead", 0)
-    dropped: list[int] = []
-    for number in range(70):
-        pool.submit(lambda: None, partial(dropped.append, number))
-    assert dropped == list(range(6))
 
 
 SHAPE = (30, 5, 2)

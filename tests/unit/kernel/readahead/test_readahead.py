@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
 import zarr
 from fake_s3 import BUCKET, FakeS3
-from fake_tree import FakeFile, FakeSpace, SpaceDirectory
+from fake_tree import FakeDirectory, FakeFile, FakeSpace, SpaceDirectory
 from fillers import BIG, filler
-from read_ahead import Following, Later, Now, unexpected
-from waiting import until
+from read_ahead import Following, Later, Now
+from waiting import Clock, until
 
 from fsbridge.config import Config, Remote
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData
 from fsbridge.formats.open import open_source
 from fsbridge.kernel.handles import KnownListing, Listing, OpenFile
-from fsbridge.kernel.readahead import files as readahead
 from fsbridge.kernel.readahead.files import (
     DEPTH_FILES,
+    LISTED_SECONDS,
     MAX_STREAMS,
     MOST_FILES,
     REMOTE,
@@ -35,8 +32,7 @@ from fsbridge.kernel.readahead.files import (
     Streams,
 )
 from fsbridge.layouts import root_directory
-from fsbridge.threads.workers import Workers
-from fsbridge.tree import Attrs, Contents, Dated, Entry, File, Numbered
+from fsbridge.tree import Attrs, Dated, Entry, Numbered
 
 
 class FarSpace(FakeSpace):
@@ -189,7 +185,11 @@ def test_the_number_of_streams_is_bounded() -> None:
         streams.note_open(number)
         streams.finished(number)
     assert ahead == []
-    assert len(streams._streams) == MAX_STREAMS
+    oldest = 10**5 - 100 * MAX_STREAMS
+    streams.note_open(oldest + 1)
+    assert ahead == [oldest + 2]
+    streams.note_open(oldest - 100 + 1)
+    assert ahead == [oldest + 2], "the readers before it are forgotten"
 
 
 def test_two_readers_of_one_array_do_not_make_each_others_files_ready_again() -> None:
@@ -226,7 +226,7 @@ def test_remote_files_behind_the_first_are_prefetched_if_the_directory_was_just_
 ) -> None:
     """A program that opens a file by its path alone may want no other."""
     sent: list[int] = []
-    space = FarSpace(sent)
+    space, clock = FarSpace(sent), Clock(monkeypatch)
     readers = Readers(Now(), REMOTE)
     readers.note_open((space, 10))
     assert not sent
@@ -238,11 +238,9 @@ def test_remote_files_behind_the_first_are_prefetched_if_the_directory_was_just_
     readers.note_open((space, 40))
     assert len(sent) == 5
     readers.note_listing(SpaceDirectory(space, 100), 30)
-    later = time.monotonic() + readahead.LISTED_SECONDS
-    monkeypatch.setattr(time, "monotonic", lambda: later)
+    clock.passes(LISTED_SECONDS)
     readers.note_open((space, 60))
     assert len(sent) == 5, "long ago"
-    monkeypatch.undo()
     readers.note_listing(SpaceDirectory(space, 100), 30)
     readers.note_open((space, 70), again=True)
     assert len(sent) == 5, "the kernel may have it, and those behind it"
@@ -257,7 +255,7 @@ def test_on_remote_stores_many_files_are_prefetched_when_the_first_of_a_listing_
 ) -> None:
     """He will read all of them: `cp -r`, `cat *`, `tar`, and each of several that share the directories of an array."""
     sent: list[int] = []
-    space = FarSpace(sent)
+    space, clock = FarSpace(sent), Clock(monkeypatch)
     readers = Readers(Now(), REMOTE)
     for first in (100, 200, 300, None):
         readers.note_listing(SpaceDirectory(space, first or 0), first)
@@ -267,25 +265,24 @@ def test_on_remote_stores_many_files_are_prefetched_when_the_first_of_a_listing_
         sent.clear()
     readers.note_open((space, 301))
     assert sent == [302, 303, 304, 305]
-    later = time.monotonic() + readahead.LISTED_SECONDS
-    monkeypatch.setattr(time, "monotonic", lambda: later)
+    clock.passes(LISTED_SECONDS)
     readers.note_open((space, 300))
     assert len(sent) == 4, "long ago"
 
 
 def test_a_listing_reports_its_first_file() -> None:
     chunks, document = Numbered("file", 8, 40, [(3, 0), (4, 0)], 0.0), Entry(b".zarray", Attrs("file", 1, 0), 2)
-    for batches, first in (
-        ([chunks], 43),
-        ([Dated([document], 0.0)], 2),
-        ([], None),
-        ([Numbered("file", 8, 4, [], 0.0)], None),
-    ):
-        listing = Listing(1, None, KnownListing(None, cast(Contents, None), batches, 0.0))
-        assert listing.first == first
-    named = Entry(b".zarray", Attrs("file", 1, 0), lambda: cast(File, None), 1)
-    listing = Listing(1, None, KnownListing(None, cast(Contents, None), [Dated([named, *chunks], 0.0)], 0.0))
-    assert listing.first == 43
+    directory = FakeDirectory()
+
+    def first_of(*batches: Sequence[Entry]) -> int | None:
+        return Listing(1, directory, KnownListing(directory, directory, batches, 0.0)).first
+
+    assert first_of(chunks) == 43
+    assert first_of(Dated([document], 0.0)) == 2
+    assert first_of() is None
+    assert first_of(Numbered("file", 8, 4, [], 0.0)) is None
+    named = Entry(b".zarray", Attrs("file", 1, 0), FakeFile, 1)
+    assert first_of(Dated([named, *chunks], 0.0)) == 43
 
 
 def test_no_more_remote_files_are_made_at_a_time_once_all_are_prefetched() -> None:
@@ -337,50 +334,6 @@ def test_decoded_remote_chunks_are_not_prefetched(server: FakeS3, tmp_path: Path
                 assert space.fetch(other)
             until(lambda: any(request.key == "x/raw/c/2" for request in server.requests) and not server.in_flight)
         assert [request.key for request in requests] == ["x/raw/c/2"]
-
-
-def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:
-    pool, together = Workers("test", 8, unexpected), threading.Barrier(8)
-    first = threading.Event()
-    pool.submit(first.set)
-    assert first.wait(10)
-    until(lambda: pool._idle == 1)
-    done = threading.Semaphore(0)
-
-    def job() -> None:
-        together.wait(10)
-        done.release()
-
-    for _ in range(8):
-        pool.submit(job)
-    for _ in range(8):
-        assert done.acquire(timeout=10)
-
-
-def test_threads_start_with_work_and_end_without() -> None:
-    before = threading.active_count()
-    pool, done = Workers("test", 2, unexpected, idle_seconds=0.05), threading.Semaphore(0)
-    for _ in range(20):
-        pool.submit(done.release)
-    for _ in range(20):
-        assert done.acquire(timeout=10)
-    until(lambda: threading.active_count() <= before)  # threads of earlier tests may have ended meanwhile
-    pool.submit(done.release)
-    assert done.acquire(timeout=10)
-
-
-def test_an_error_ahead_ends_no_thread_and_a_bug_is_reported() -> None:
-    reported: list[Exception] = []
-    pool, done = Workers("test", 1, reported.append), threading.Event()
-
-    def fail(error: Exception) -> None:
-        raise error
-
-    for error in (CorruptData("broken"), OSError("broken"), KeyError("a bug")):
-        pool.submit(partial(fail, error))
-    pool.submit(done.set)
-    assert done.wait(10)
-    assert [type(error) for error in reported] == [KeyError]
 
 
 def test_prefetch_is_used_once_and_counted() -> None:
