@@ -95,6 +95,9 @@ class Loads:
         self._config = config
         self._under_way: dict[tuple[int, Hashable], trio.Event] = {}
 
+    def __len__(self) -> int:
+        return len(self._under_way)
+
     async def read(self, file: OpenFile, offset: int, size: int, subject: Subject) -> Buffer:
         """Return `size` bytes of the file from `offset` on. Raises TimedOut, and the errors of the read."""
         lane, handle, key = self._jobs.data, file.handle, (file.inode, file.version)

@@ -163,6 +163,11 @@ class Lane:
         """Jobs that occupy a thread now, including those given up by their caller."""
         return len(self._running)
 
+    @property
+    def hung(self) -> int:
+        """Jobs about a file or directory that have passed their deadline and still run. For the event loop."""
+        return len(self._hung)
+
     def slow(self) -> tuple[int, float]:
         """Jobs that take long now, and the seconds of the oldest. For any thread."""
         seconds = [running.seconds for running in list(self._running.values())]

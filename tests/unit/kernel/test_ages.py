@@ -10,9 +10,10 @@ import pytest
 from fake_model import fake_array, tree
 from fake_tree import FakeDirectory, FakeFile
 from handlers import CTX, DEFAULTS, inode_of, with_filesystem
+from waiting import Clock
 
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.pages import Caching, PageVersions
+from fsbridge.kernel.pages import STALE_SECONDS, Caching, PageVersions
 
 
 @pytest.fixture(autouse=True, params=["read-ahead", "no-read-ahead"])
@@ -39,10 +40,11 @@ def test_p9_a_versioned_inode_always_keeps_its_pages() -> None:
 
 def test_p9_pages_of_an_unversioned_inode_follow_the_version_at_open() -> None:
     async def test(filesystem: Filesystem) -> None:
-        inode = await inode_of(filesystem, b"chunk")
+        inode, handles = await inode_of(filesystem, b"chunk"), list[int]()
 
         async def opened() -> tuple[int, bool, bool]:
             reply = await filesystem.open(inode, 0, CTX)
+            handles.append(reply.fh)
             return reply.fh, bool(reply.keep_cache), bool(reply.direct_io)
 
         first, keep, direct = await opened()
@@ -55,7 +57,7 @@ def test_p9_pages_of_an_unversioned_inode_follow_the_version_at_open() -> None:
         file.stamp += 1
         third, keep, direct = await opened()
         assert direct, "an old version is still open"
-        for fh in list(filesystem.files._open):
+        for fh in handles:
             await filesystem.release(fh)
         _, keep, direct = await opened()
         assert (keep, direct) == (False, False), "the pages may hold the old version"
@@ -67,9 +69,11 @@ def test_p9_pages_of_an_unversioned_inode_follow_the_version_at_open() -> None:
 
 @pytest.mark.parametrize("usual", [True, False])
 @pytest.mark.parametrize("again", [True, False])
-def test_p9_a_chunk_that_is_replaced_again_and_again_opens_at_the_second_try(usual: bool, again: bool) -> None:
+def test_p9_a_chunk_that_is_replaced_again_and_again_opens_at_the_second_try(
+    usual: bool, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel tries only twice, and on a busy machine a chunk had changed before each of both opens."""
-    stored = fake_array(np.zeros(4, "u1"), (4,))
+    stored, clock = fake_array(np.zeros(4, "u1"), (4,)), Clock(monkeypatch)
 
     async def test(filesystem: Filesystem) -> None:
         directory = await inode_of(filesystem, b"c")
@@ -90,7 +94,7 @@ def test_p9_a_chunk_that_is_replaced_again_and_again_opens_at_the_second_try(usu
         assert bool(reply.direct_io) == again, "bypassed are only pages of another version: else they can be mapped"
         assert filesystem.files[reply.fh].version == stored.chunks.version
         await filesystem.release(reply.fh)
-        filesystem.stale._until.clear()  # as after some seconds
+        clock.passes(STALE_SECONDS)
         stored.chunks.version += 1
         with pytest.raises(pyfuse3.FUSEError):
             await filesystem.open(inode, 0, CTX)

@@ -335,7 +335,7 @@ def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again() -> None:
                 assert caught.value.errno == errno.ETIMEDOUT
         assert filesystem.jobs.metadata.running == 1
         hung.set()
-        await eventually(lambda: not filesystem.jobs.metadata._hung)
+        await eventually(lambda: not filesystem.jobs.metadata.hung)
         fh = await filesystem.opendir(1, CTX)
         assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
 
@@ -368,7 +368,7 @@ def test_one_load_serves_all_requests_for_the_same_bytes() -> None:
             loading.set()
         assert found == [bytes(range(256))] * 20
         assert file.reads == 1
-        assert not filesystem._loads._under_way
+        assert len(filesystem._loads) == 0
 
     with_filesystem(test, FakeDirectory({b"chunk": file}))
 
@@ -390,9 +390,9 @@ def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
         fine = (await filesystem.open(await inode_of(filesystem, b"other"), 0, CTX)).fh
         assert bytes(await filesystem.read(fine, 0, 10)) == b"other"
         hung.set()
-        await eventually(lambda: not filesystem.jobs.data._hung)
+        await eventually(lambda: not filesystem.jobs.data.hung)
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
-        assert not filesystem._loads._under_way
+        assert len(filesystem._loads) == 0
 
     with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), clock)
 
@@ -411,7 +411,7 @@ def test_p7_a_store_that_gives_up_itself_is_asked_again_by_the_next_read() -> No
         with pytest.raises(pyfuse3.FUSEError) as caught:
             await filesystem.read(fh, 0, 10)
         assert caught.value.errno == errno.ETIMEDOUT
-        assert not filesystem._loads._under_way
+        assert len(filesystem._loads) == 0
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
 
     with_filesystem(test, FakeDirectory({b"far": file}))
@@ -445,7 +445,7 @@ def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> Non
         assert (await filesystem.lookup(b, b"y", CTX)).st_size == 1
         await filesystem.getattr(1, CTX)
         hung.set()
-        await eventually(lambda: not filesystem.jobs.metadata._hung)
+        await eventually(lambda: not filesystem.jobs.metadata.hung)
         inner.on_lookup = None
         assert (await filesystem.lookup(a, b"x", CTX)).st_size == 1
 

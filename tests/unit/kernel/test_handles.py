@@ -118,7 +118,7 @@ def test_p7_a_listing_that_hangs_ahead_has_a_deadline() -> None:
                 await filesystem.readdir(fh, start, replies)
         finally:
             hang.set()
-        await eventually(lambda: not filesystem.jobs.running and not filesystem.jobs.metadata._hung)
+        await eventually(lambda: not filesystem.jobs.running and not filesystem.jobs.metadata.hung)
         assert await replies.all(filesystem, fh, start) == NAMES[6:]
 
     with_filesystem(test, root, limits=BRIEF, metadata_deadline=2.0)

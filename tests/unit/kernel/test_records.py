@@ -142,7 +142,7 @@ class Scarce(list[Any]):
 def test_rows_are_what_they_were_where_there_was_no_memory_for_another(left: int) -> None:
     """A value more in one column than in the others, and each inode behind it was another file's."""
     table, room = InodeRows(1), Room(16)
-    table._rows = Rows(*(Scarce(room) for _ in Rows._fields))
+    table._rows = Rows(*(Scarce(room) for _ in table._rows.columns))
     first, second = seen(table.add(0, b"a", "file", 1, 1)), seen(table.add(0, b"b", "file", 2, 1))
     room.left = left
     with pytest.raises(MemoryError):
