@@ -93,7 +93,7 @@ class FakeKernel:
             inode.pins += 1
             return Opened(inode, reply.fh, bool(reply.direct_io), path)
 
-        return await self._at(path, ask)
+        return await self._ask_at(path, ask)
 
     async def close(self, file: Opened) -> None:
         await self.filesystem.release(file.fh)
@@ -106,7 +106,7 @@ class FakeKernel:
         if file.direct and not mapped:
             return bytes(await self.filesystem.read(file.fh, offset, size))
         if not mapped:
-            await self._attributes(inode)
+            await self._ask_attributes(inode)
         size = max(0, min(size, inode.size - offset))
         data = bytearray()
         first, end = offset // PAGE_BYTES, -(-(offset + size) // PAGE_BYTES) if size else 0
@@ -124,10 +124,10 @@ class FakeKernel:
         """Return its kind (directory or not), its size and its mtime."""
 
         async def ask(inode: Inode) -> tuple[bool, int, int]:
-            await self._attributes(inode)
+            await self._ask_attributes(inode)
             return inode.directory, inode.size, inode.mtime_ns
 
-        return await self._at(path, ask)
+        return await self._ask_at(path, ask)
 
     async def list(self, path: tuple[bytes, ...], room: int) -> list[bytes]:
         """Names in a directory, `room` of them each request."""
@@ -137,7 +137,7 @@ class FakeKernel:
             inode.pins += 1
             return opened
 
-        opened = await self._at(path, ask)
+        opened = await self._ask_at(path, ask)
         try:
             return await self._list(opened.inode, opened.fh, room)
         finally:
@@ -153,7 +153,7 @@ class FakeKernel:
 
     # How it does them
 
-    async def _at(self, path: tuple[bytes, ...], ask: Callable[[Inode], Awaitable[T]]) -> T:
+    async def _ask_at(self, path: tuple[bytes, ...], ask: Callable[[Inode], Awaitable[T]]) -> T:
         """What `ask` says of the inode at a path; where anything on the way is stale, the way is asked for anew, once."""
         try:
             with _pinned(inode := await self._walk(path, False)):
@@ -176,9 +176,9 @@ class FakeKernel:
             for name, entry, _ in reply.entries:
                 if name not in (b".", b".."):
                     names.append(name)
-                    await self._told(inode, name, entry)
+                    await self._take_entry(inode, name, entry)
 
-    async def _told(self, above: Inode, name: bytes, entry: Any) -> None:
+    async def _take_entry(self, above: Inode, name: bytes, entry: Any) -> None:
         """An entry of a listing: as good as a look-up."""
         if entry.st_size == UNTOLD:
             await self.filesystem.forget([(entry.st_ino, 1)])
@@ -224,18 +224,18 @@ class FakeKernel:
         assert inode.directory == _is_directory(entry), "a number stands for a file and a directory"
         inode.lookups += 1
         above.names[name] = Dentry(inode, time.monotonic() + entry.entry_timeout)
-        self._attributes_are(inode, entry)
+        self._set_attributes(inode, entry)
         return inode
 
-    def _attributes_are(self, inode: Inode, entry: Any) -> None:
+    def _set_attributes(self, inode: Inode, entry: Any) -> None:
         if not inode.directory and (inode.size, inode.mtime_ns) != (entry.st_size, entry.st_mtime_ns):
             self._drop_pages(inode)
         inode.size, inode.mtime_ns = entry.st_size, entry.st_mtime_ns
         inode.until = time.monotonic() + entry.attr_timeout
 
-    async def _attributes(self, inode: Inode) -> None:
+    async def _ask_attributes(self, inode: Inode) -> None:
         if time.monotonic() >= inode.until:
-            self._attributes_are(inode, await self.filesystem.getattr(inode.number, CTX))
+            self._set_attributes(inode, await self.filesystem.getattr(inode.number, CTX))
 
     async def _fill(self, file: Opened, first: int, end: int) -> None:
         inode = file.inode

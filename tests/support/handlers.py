@@ -84,13 +84,13 @@ def with_filesystem(
     return trio.run(main, clock=clock)
 
 
-async def passes(clock: trio.testing.MockClock, lane: Lane, jobs: int = 1) -> None:
+async def pass_a_minute(clock: trio.testing.MockClock, lane: Lane, jobs: int = 1) -> None:
     """Let a minute pass once so many jobs have begun: on a busy machine that may be after any deadline."""
     await eventually(lambda: lane.running >= jobs)
     clock.jump(60.0)
 
 
-async def inode_of(filesystem: Filesystem, name: bytes, parent: int = 1) -> int:
+async def look_up(filesystem: Filesystem, name: bytes, parent: int = 1) -> int:
     return (await filesystem.lookup(parent, name, CTX)).st_ino
 
 
@@ -110,7 +110,7 @@ class Replies(ReplyBuffer):
         self.counts[entry.st_ino] += 1
         return True
 
-    async def all(self, filesystem: Filesystem, fh: int, start: int = 0) -> list[bytes]:
+    async def list_all(self, filesystem: Filesystem, fh: int, start: int = 0) -> list[bytes]:
         """List from `start` to the end, as the kernel does: each request continues where the last one ended."""
         names: list[bytes] = []
         while True:
@@ -122,7 +122,7 @@ class Replies(ReplyBuffer):
             start = self.told[-1][1]
 
 
-def family(count: int) -> FakeDirectory:
+def make_family(count: int) -> FakeDirectory:
     """A directory of `count` directories that hold a file each."""
     return FakeDirectory({b"d%03d" % n: FakeDirectory({b"f": FakeFile(b"x")}) for n in range(count)})
 
@@ -153,14 +153,14 @@ class Steps:
         await self.filesystem.releasedir(fh)
         return told[2:]
 
-    async def idle(self) -> None:
+    async def until_idle(self) -> None:
         """Until nothing is being read ahead."""
         ahead = self.filesystem.ahead
         assert isinstance(ahead, ReadAhead)
         await eventually(lambda: not ahead.siblings.reading)
 
 
-def walked(root: Directory, test: Callable[[Steps], Awaitable[Any]], limits: Limits = PATIENT, **options: Any) -> Filesystem:
+def walk(root: Directory, test: Callable[[Steps], Awaitable[Any]], limits: Limits = PATIENT, **options: Any) -> Filesystem:
     """Run `test(steps)` in a mount of `root`."""
     jobs = CountedJobs()
 

@@ -14,7 +14,7 @@ from fsbridge.threads.workers import Workers
 from fsbridge.tree import Directory, Handle
 
 
-def unexpected(error: Exception) -> None:
+def fail(error: Exception) -> None:
     raise AssertionError from error
 
 
@@ -22,7 +22,7 @@ class Now(Workers):
     """Does the work at once, on the caller's thread."""
 
     def __init__(self) -> None:
-        super().__init__("test", THREADS, unexpected)
+        super().__init__("test", THREADS, fail)
 
     def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None, asked: bool = False) -> None:
         job()
@@ -32,7 +32,7 @@ class Later(Workers):
     """Does the work when it is told to, the last first."""
 
     def __init__(self) -> None:
-        super().__init__("test", THREADS, unexpected)
+        super().__init__("test", THREADS, fail)
         self.jobs: list[Callable[[], object]] = []
 
     def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None, asked: bool = False) -> None:
@@ -68,5 +68,5 @@ class Following:
         return data
 
 
-def opened(directory: Directory, *names: bytes) -> Handle:
+def open_file(directory: Directory, *names: bytes) -> Handle:
     return Following(directory).open(*names)

@@ -9,7 +9,7 @@ import pyfuse3
 import pytest
 from fake_model import fake_array, tree
 from fake_tree import FakeDirectory, FakeFile
-from handlers import CTX, DEFAULTS, inode_of, with_filesystem
+from handlers import CTX, DEFAULTS, look_up, with_filesystem
 from waiting import Clock
 
 from fsbridge.kernel.filesystem import Filesystem
@@ -24,7 +24,7 @@ def prediction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 def test_p9_a_versioned_inode_always_keeps_its_pages() -> None:
     async def test(filesystem: Filesystem) -> None:
-        inode = await inode_of(filesystem, b"zarr.json")
+        inode = await look_up(filesystem, b"zarr.json")
         for _ in range(2):
             opened = await filesystem.open(inode, 0, CTX)
             assert (opened.keep_cache, opened.direct_io) == (1, 0)
@@ -32,7 +32,7 @@ def test_p9_a_versioned_inode_always_keeps_its_pages() -> None:
         with pytest.raises(pyfuse3.FUSEError) as caught:
             await filesystem.open(inode, 0, CTX)
         assert caught.value.errno == errno.ESTALE
-        assert await inode_of(filesystem, b"zarr.json") != inode
+        assert await look_up(filesystem, b"zarr.json") != inode
 
     file = FakeFile(b"{}", keyed=True)
     with_filesystem(test, FakeDirectory({b"zarr.json": file}))
@@ -40,26 +40,26 @@ def test_p9_a_versioned_inode_always_keeps_its_pages() -> None:
 
 def test_p9_pages_of_an_unversioned_inode_follow_the_version_at_open() -> None:
     async def test(filesystem: Filesystem) -> None:
-        inode, handles = await inode_of(filesystem, b"chunk"), list[int]()
+        inode, handles = await look_up(filesystem, b"chunk"), list[int]()
 
-        async def opened() -> tuple[int, bool, bool]:
+        async def open_chunk() -> tuple[int, bool, bool]:
             reply = await filesystem.open(inode, 0, CTX)
             handles.append(reply.fh)
             return reply.fh, bool(reply.keep_cache), bool(reply.direct_io)
 
-        first, keep, direct = await opened()
+        first, keep, direct = await open_chunk()
         assert (keep, direct) == (False, False), "nothing is known of the pages"
-        _, keep, direct = await opened()
+        _, keep, direct = await open_chunk()
         assert (keep, direct) == (False, False), "the kernel may not have emptied them yet"
         await filesystem.read(first, 0, 1)
-        second, keep, direct = await opened()
+        second, keep, direct = await open_chunk()
         assert (keep, direct) == (True, False)
         file.stamp += 1
-        third, keep, direct = await opened()
+        third, keep, direct = await open_chunk()
         assert direct, "an old version is still open"
         for fh in handles:
             await filesystem.release(fh)
-        _, keep, direct = await opened()
+        _, keep, direct = await open_chunk()
         assert (keep, direct) == (False, False), "the pages may hold the old version"
         assert second != third
 
@@ -76,17 +76,17 @@ def test_p9_a_chunk_that_is_replaced_again_and_again_opens_at_the_second_try(
     stored, clock = fake_array(np.zeros(4, "u1"), (4,)), Clock(monkeypatch)
 
     async def test(filesystem: Filesystem) -> None:
-        directory = await inode_of(filesystem, b"c")
-        first = inode = await inode_of(filesystem, b"0", directory)
+        directory = await look_up(filesystem, b"c")
+        first = inode = await look_up(filesystem, b"0", directory)
         outdated = await filesystem.open(inode, 0, CTX)
         if not usual:  # the usual inode is that of the outdated version
             stored.chunks.version += 1
-            inode = await inode_of(filesystem, b"0", directory)
+            inode = await look_up(filesystem, b"0", directory)
         stored.chunks.version += 1
         with pytest.raises(pyfuse3.FUSEError) as caught:
             await filesystem.open(inode, 0, CTX)
         assert caught.value.errno == errno.ESTALE
-        inode = await inode_of(filesystem, b"0", directory)
+        inode = await look_up(filesystem, b"0", directory)
         assert inode != first
         if again:
             stored.chunks.version += 1
@@ -118,7 +118,7 @@ def test_the_memory_of_pages_is_bounded() -> None:
 
 def test_immutable_keeps_everything() -> None:
     async def test(filesystem: Filesystem) -> None:
-        reply = await filesystem.open(await inode_of(filesystem, b"chunk"), 0, CTX)
+        reply = await filesystem.open(await look_up(filesystem, b"chunk"), 0, CTX)
         assert (reply.keep_cache, reply.direct_io) == (1, 0)
         await filesystem.release(reply.fh)
 

@@ -14,7 +14,7 @@ import pyfuse3
 import pytest
 import trio
 from fake_tree import FakeDirectory, FakeFile, FakeLink
-from handlers import CTX, DEFAULTS, passes, with_filesystem
+from handlers import CTX, DEFAULTS, pass_a_minute, with_filesystem
 from shortages import no_memory_to_log
 from waiting import Clock, eventually
 
@@ -152,7 +152,7 @@ class _Root(FakeDirectory):
         return super().lookup(name)
 
 
-def outcome(handler: str, error: BaseException, **config: Any) -> tuple[int, Filesystem]:
+def provoke(handler: str, error: BaseException, **config: Any) -> tuple[int, Filesystem]:
     """The errno that `handler` answers when the tree raises `error`; afterwards the same tree must work again."""
     codes: list[int] = []
 
@@ -192,7 +192,7 @@ def test_a_request_is_under_way_until_it_is_answered() -> None:
 @pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_p8_a_bug_is_eio_logged_and_counted(handler: str, error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    code, filesystem = outcome(handler, error)
+    code, filesystem = provoke(handler, error)
     assert code == errno.EIO
     assert filesystem.reporter.unexpected == 1
     (record,) = caplog.records
@@ -203,7 +203,7 @@ def test_p8_a_bug_is_eio_logged_and_counted(handler: str, error: Exception, capl
 
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_p8_want_of_memory_is_enomem_and_no_bug(handler: str, caplog: pytest.LogCaptureFixture) -> None:
-    code, filesystem = outcome(handler, MemoryError())
+    code, filesystem = provoke(handler, MemoryError())
     assert (code, filesystem.reporter.unexpected) == (errno.ENOMEM, 0)
     (record,) = caplog.records
     assert (record.levelname, record.exc_info) == ("WARNING", None)
@@ -212,17 +212,17 @@ def test_p8_want_of_memory_is_enomem_and_no_bug(handler: str, caplog: pytest.Log
 
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_p8_a_module_that_has_gone_is_eio_with_what_to_do(handler: str, caplog: pytest.LogCaptureFixture) -> None:
-    code, filesystem = outcome(handler, ModuleNotFoundError("No module named 'nibabel'"))
+    code, filesystem = provoke(handler, ModuleNotFoundError("No module named 'nibabel'"))
     assert (code, filesystem.reporter.unexpected) == (errno.EIO, 0)
     assert "No module named 'nibabel'; the package was removed or replaced under this mount" in caplog.text
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_p8_an_oserror_is_its_errno_or_eio(handler: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert outcome(handler, OSError(None))[0] == errno.EIO
-    code, filesystem = outcome(handler, OSError(errno.ESTALE, "stale"))
+    assert provoke(handler, OSError(None))[0] == errno.EIO
+    code, filesystem = provoke(handler, OSError(errno.ESTALE, "stale"))
     assert code == errno.ESTALE
-    assert outcome(handler, PermissionError(errno.EACCES, "no"))[0] == errno.EACCES
+    assert provoke(handler, PermissionError(errno.EACCES, "no"))[0] == errno.EACCES
     assert filesystem.reporter.unexpected == 0
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
 
@@ -230,7 +230,7 @@ def test_p8_an_oserror_is_its_errno_or_eio(handler: str, caplog: pytest.LogCaptu
 @pytest.mark.parametrize("code", [errno.ENOSYS, 524, 2000, -2, "text"])
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_p7_p8_an_errno_that_the_kernel_does_not_take_or_remembers_is_eio(handler: str, code: Any) -> None:
-    assert outcome(handler, OSError(code, "of another file system"))[0] == errno.EIO
+    assert provoke(handler, OSError(code, "of another file system"))[0] == errno.EIO
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
@@ -238,11 +238,11 @@ def test_p3_each_error_class_answers_its_errno(handler: str) -> None:
     classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, FsbridgeError)]
     for error_class in classes:
         if error_class is not errors.SetupError:
-            assert outcome(handler, error_class("reason"))[0] == error_class.errno, error_class
+            assert provoke(handler, error_class("reason"))[0] == error_class.errno, error_class
 
 
 def test_p8_sys_exit_in_a_worker_does_not_end_the_daemon() -> None:
-    assert outcome("getattr", SystemExit(3))[0] == errno.EIO
+    assert provoke("getattr", SystemExit(3))[0] == errno.EIO
 
 
 def test_p3_damage_is_one_line_with_path_and_reason(caplog: pytest.LogCaptureFixture) -> None:
@@ -284,7 +284,7 @@ class Forgetless(Filesystem):
 
 
 def test_p8_errors_of_an_outdated_node_do_not_end_the_mount() -> None:
-    code, _ = outcome("getattr", errors.Stale("changed"), kind=Forgetless)
+    code, _ = provoke("getattr", errors.Stale("changed"), kind=Forgetless)
     assert code == errno.ESTALE
 
 
@@ -306,20 +306,20 @@ class Speechless(Filesystem):
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_p8_want_of_memory_for_an_answer_does_not_end_the_mount(handler: str) -> None:
     for _ in range(2):
-        code, filesystem = outcome(handler, errors.CorruptData("damaged"), kind=Speechless)
+        code, filesystem = provoke(handler, errors.CorruptData("damaged"), kind=Speechless)
         assert (code, filesystem.under_way) == (errno.ENOMEM, 0)
 
 
 def test_ordinary_answers_leave_no_line(caplog: pytest.LogCaptureFixture) -> None:
     for error in (errors.NotFound("a"), errors.Stale("b"), FileNotFoundError(errno.ENOENT, "c")):
-        outcome("lookup", error)
+        provoke("lookup", error)
     assert not caplog.records
 
 
 def test_a_failure_while_a_failure_is_logged_is_still_an_errno() -> None:
     with no_memory_to_log(boundary.log):
-        assert outcome("read", errors.CorruptData("bad"))[0] == errno.EIO
-        assert outcome("read", MemoryError())[0] == errno.ENOMEM
+        assert provoke("read", errors.CorruptData("bad"))[0] == errno.EIO
+        assert provoke("read", MemoryError())[0] == errno.ENOMEM
 
     def no_path() -> str:
         raise RecursionError
@@ -375,14 +375,14 @@ def test_impossible_link_targets_are_eio() -> None:
     with_filesystem(test, FakeDirectory(links))
 
 
-def test_p7_a_handler_that_gets_no_answer_is_timed_out_and_its_handle_closed_later() -> None:
+def test_p7_an_open_without_an_answer_times_out_and_its_handle_is_closed_later() -> None:
     hung, clock = threading.Event(), trio.testing.MockClock()
     file = FakeFile(b"x", on_open=hung.wait)
 
     async def test(filesystem: Filesystem) -> None:
         inode = (await filesystem.lookup(1, b"slow", CTX)).st_ino
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, filesystem.jobs.metadata)
+            nursery.start_soon(pass_a_minute, clock, filesystem.jobs.metadata)
             with pytest.raises(pyfuse3.FUSEError) as caught:
                 await filesystem.open(inode, 0, CTX)
         assert caught.value.errno == errno.ETIMEDOUT

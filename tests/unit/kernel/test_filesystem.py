@@ -16,7 +16,7 @@ import pytest
 import trio
 import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
-from handlers import CTX, DEFAULTS, PATIENT, CountedJobs, Replies, inode_of, passes, with_filesystem
+from handlers import CTX, DEFAULTS, PATIENT, CountedJobs, Replies, look_up, pass_a_minute, with_filesystem
 from waiting import Clock, eventually
 
 from fsbridge.asking import used
@@ -37,7 +37,7 @@ def prediction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(DEFAULTS, "read_ahead", request.param == "read-ahead")
 
 
-def test_attributes() -> None:
+def test_attributes_are_those_of_what_can_only_be_read() -> None:
     async def test(filesystem: Filesystem) -> None:
         file = await filesystem.lookup(1, b"file", CTX)
         assert (stat.S_IFMT(file.st_mode), stat.S_IMODE(file.st_mode)) == (stat.S_IFREG, 0o444)
@@ -82,10 +82,10 @@ def test_a_listing_gives_each_name_once_however_small_the_replies(room: int) -> 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(room)
         fh = await filesystem.opendir(1, CTX)
-        assert await replies.all(filesystem, fh) == [b".", b"..", *names]
+        assert await replies.list_all(filesystem, fh) == [b".", b"..", *names]
         assert root.listings == 1
         for start in (20, 7, 7, 51, 2, 0):
-            assert await replies.all(filesystem, fh, start) == [b".", b"..", *names][start:]
+            assert await replies.list_all(filesystem, fh, start) == [b".", b"..", *names][start:]
         await filesystem.releasedir(fh)
         assert len(filesystem.listings) == 0
         await filesystem.forget(list(replies.counts.items()))
@@ -99,9 +99,9 @@ def test_offset_zero_shows_what_is_there_now() -> None:
     async def test(filesystem: Filesystem) -> None:
         replies = Replies()
         fh = await filesystem.opendir(1, CTX)
-        assert await replies.all(filesystem, fh) == [b".", b"..", b"a"]
+        assert await replies.list_all(filesystem, fh) == [b".", b"..", b"a"]
         root.members[b"b"] = FakeFile()
-        assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
+        assert await replies.list_all(filesystem, fh) == [b".", b"..", b"a", b"b"]
 
     root = FakeDirectory({b"a": FakeFile()})
     with_filesystem(test, root)
@@ -112,9 +112,9 @@ def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch() -> Non
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(100)
-        inode = await inode_of(filesystem, b"c")
+        inode = await look_up(filesystem, b"c")
         fh = await filesystem.opendir(inode, CTX)
-        names = await replies.all(filesystem, fh)
+        names = await replies.list_all(filesystem, fh)
         assert names[2:] == [b"%d" % number for number in range(1, 20_001)]
         assert len(filesystem.inodes) == 2
         assert len(filesystem.listings[fh].batch) <= directory.batch
@@ -147,9 +147,9 @@ def test_a_directory_of_20000_chunks_is_listed_once_and_kept_in_16_bytes_each() 
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(100)
-        inode = await inode_of(filesystem, b"c")
+        inode = await look_up(filesystem, b"c")
         for _ in range(2):
-            listing = await replies.all(filesystem, await filesystem.opendir(inode, CTX))
+            listing = await replies.list_all(filesystem, await filesystem.opendir(inode, CTX))
             assert listing[2:] == [b"%d" % number for number in range(20_001)]
         assert directory.asked == 1
         assert 20_000 * 16 < filesystem.directories.nbytes < 20_000 * 16 + 3000
@@ -167,7 +167,7 @@ def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.Mo
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies()
-        fh = await filesystem.opendir(await inode_of(filesystem, b"c"), CTX)
+        fh = await filesystem.opendir(await look_up(filesystem, b"c"), CTX)
         for extent, lifetime in ((0, 1.0), (100_000, 6.0), (10**9, 61.0)):
             directory.extent, replies.told = extent, []
             await filesystem.readdir(fh, 0, replies)
@@ -191,7 +191,7 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(4)
-        base = await inode_of(filesystem, b"c")
+        base = await look_up(filesystem, b"c")
         fh = await filesystem.opendir(base, CTX)
         await filesystem.readdir(fh, 0, replies)
         assert [entry[:5] for entry in replies.told[2:]] == [(b"1", 3, base + 1, 8, 0.25), (b"2", 4, base + 2, 8, 0.25)]
@@ -242,7 +242,7 @@ def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline() -> None:
 
     async def test(filesystem: Filesystem) -> None:
         fh = await filesystem.opendir(1, CTX)
-        assert await Replies().all(filesystem, fh) == [b".", b"..", b"a", b"b"]
+        assert await Replies().list_all(filesystem, fh) == [b".", b"..", b"a", b"b"]
         assert len(set(jobs.counted.deadlines)) > 200
 
     jobs = CountedJobs()
@@ -273,8 +273,8 @@ def test_p7_sizes_that_need_decoding_delay_no_listing_and_no_reader() -> None:
                 nursery.start_soon(ask)
             await trio.to_thread.run_sync(decoding.wait)
             fh = await filesystem.opendir(1, CTX)
-            assert await Replies().all(filesystem, fh) == [b".", b"..", b"v", b"w"]
-            opened = await filesystem.open(await inode_of(filesystem, b"w"), os.O_RDONLY, CTX)
+            assert await Replies().list_all(filesystem, fh) == [b".", b"..", b"v", b"w"]
+            opened = await filesystem.open(await look_up(filesystem, b"w"), os.O_RDONLY, CTX)
             assert bytes(await filesystem.read(opened.fh, 0, 9)) == b"read"
             assert not sizes
             go.set()
@@ -298,7 +298,7 @@ def test_p7_a_size_that_takes_longer_than_it_may_is_an_error_and_is_there_later(
 
     async def test(filesystem: Filesystem) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, filesystem.jobs.sizes)
+            nursery.start_soon(pass_a_minute, clock, filesystem.jobs.sizes)
             with pytest.raises(pyfuse3.FUSEError) as refused:
                 await filesystem.lookup(1, b"v", CTX)
         assert refused.value.errno == errno.ETIMEDOUT
@@ -316,7 +316,7 @@ def test_names_that_would_break_the_listing_are_left_out(caplog: pytest.LogCaptu
     async def test(filesystem: Filesystem) -> None:
         replies = Replies()
         fh = await filesystem.opendir(1, CTX)
-        assert await replies.all(filesystem, fh) == [b".", b"..", b"good", b"x" * 255]
+        assert await replies.list_all(filesystem, fh) == [b".", b"..", b"good", b"x" * 255]
 
     with_filesystem(test, FakeDirectory({name: FakeFile() for name in [*bad, b"good", b"x" * 255]}, batch=100))
     assert "impossible name" in caplog.text
@@ -328,7 +328,7 @@ def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again() -> None:
     async def test(filesystem: Filesystem) -> None:
         replies = Replies()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, filesystem.jobs.metadata)
+            nursery.start_soon(pass_a_minute, clock, filesystem.jobs.metadata)
             for _ in range(2):  # the second time at once, without another thread
                 with pytest.raises(pyfuse3.FUSEError) as caught:
                     await filesystem.opendir(1, CTX)
@@ -337,7 +337,7 @@ def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again() -> None:
         hung.set()
         await eventually(lambda: not filesystem.jobs.metadata.hung)
         fh = await filesystem.opendir(1, CTX)
-        assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
+        assert await replies.list_all(filesystem, fh) == [b".", b"..", b"a", b"b"]
 
     root = FakeDirectory({b"a": FakeFile(), b"b": FakeFile()}, on_list=hung.wait)
     with_filesystem(test, root, clock)
@@ -353,12 +353,12 @@ def test_one_load_serves_all_requests_for_the_same_bytes() -> None:
     file = FakeFile(bytes(range(256)) * 10, on_read=load)
 
     async def test(filesystem: Filesystem) -> None:
-        inode = await inode_of(filesystem, b"chunk")
+        inode = await look_up(filesystem, b"chunk")
         handles = [(await filesystem.open(inode, 0, CTX)).fh for _ in range(20)]
-        found: list[bytes] = []
+        parts: list[bytes] = []
 
         async def read(fh: int) -> None:
-            found.append(bytes(await filesystem.read(fh, 256, 256)))
+            parts.append(bytes(await filesystem.read(fh, 256, 256)))
 
         async with trio.open_nursery() as nursery:
             for fh in handles:
@@ -366,7 +366,7 @@ def test_one_load_serves_all_requests_for_the_same_bytes() -> None:
             await trio.testing.wait_all_tasks_blocked()
             assert filesystem.jobs.data.running <= 1
             loading.set()
-        assert found == [bytes(range(256))] * 20
+        assert parts == [bytes(range(256))] * 20
         assert file.reads == 1
         assert len(filesystem._loads) == 0
 
@@ -378,16 +378,16 @@ def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
     file, other = FakeFile(bytes(100), on_read=hung.wait), FakeFile(b"other")
 
     async def test(filesystem: Filesystem) -> None:
-        inode = await inode_of(filesystem, b"hung")
+        inode = await look_up(filesystem, b"hung")
         fh = (await filesystem.open(inode, 0, CTX)).fh
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, filesystem.jobs.data)
+            nursery.start_soon(pass_a_minute, clock, filesystem.jobs.data)
             for _ in range(5):
                 with pytest.raises(pyfuse3.FUSEError) as caught:
                     await filesystem.read(fh, 0, 10)
                 assert caught.value.errno == errno.ETIMEDOUT
                 assert filesystem.jobs.data.running == 1
-        fine = (await filesystem.open(await inode_of(filesystem, b"other"), 0, CTX)).fh
+        fine = (await filesystem.open(await look_up(filesystem, b"other"), 0, CTX)).fh
         assert bytes(await filesystem.read(fine, 0, 10)) == b"other"
         hung.set()
         await eventually(lambda: not filesystem.jobs.data.hung)
@@ -407,7 +407,7 @@ def test_p7_a_store_that_gives_up_itself_is_asked_again_by_the_next_read() -> No
     file = FakeFile(bytes(100), on_read=give_up_once)
 
     async def test(filesystem: Filesystem) -> None:
-        fh = (await filesystem.open(await inode_of(filesystem, b"far"), 0, CTX)).fh
+        fh = (await filesystem.open(await look_up(filesystem, b"far"), 0, CTX)).fh
         with pytest.raises(pyfuse3.FUSEError) as caught:
             await filesystem.read(fh, 0, 10)
         assert caught.value.errno == errno.ETIMEDOUT
@@ -423,25 +423,25 @@ def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> Non
     root = FakeDirectory({b"a": inner, b"b": FakeDirectory({b"y": FakeFile(b"y")}), b"c": FakeFile()})
 
     async def test(filesystem: Filesystem) -> None:
-        a = await inode_of(filesystem, b"a")
+        a = await look_up(filesystem, b"a")
         inner.on_lookup = hung.wait
         codes: list[int] = []
 
-        async def reader(name: bytes) -> None:
+        async def read(name: bytes) -> None:
             with pytest.raises(pyfuse3.FUSEError) as caught:
                 await filesystem.lookup(a, name, CTX)
             codes.append(caught.value.errno)
 
         async with trio.open_nursery() as nursery:
             for number in range(50):
-                nursery.start_soon(reader, b"%d" % number)
+                nursery.start_soon(read, b"%d" % number)
         begun = filesystem.jobs.metadata.running  # how many begin before all pass their deadline depends on the machine
         for number in range(50):
-            await reader(b"%d" % number)
+            await read(b"%d" % number)
         most = max(begun, HUNG_JOBS) + METADATA_THREADS
         assert filesystem.jobs.metadata.running <= most, "deadlines do not add up: the others were refused at once"
         assert codes == [errno.ETIMEDOUT] * 100
-        b = await inode_of(filesystem, b"b")
+        b = await look_up(filesystem, b"b")
         assert (await filesystem.lookup(b, b"y", CTX)).st_size == 1
         await filesystem.getattr(1, CTX)
         hung.set()
@@ -454,7 +454,7 @@ def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> Non
 
 def test_a_failed_load_fails_only_the_request_that_made_it() -> None:
     async def test(filesystem: Filesystem) -> None:
-        fh = (await filesystem.open(await inode_of(filesystem, b"file"), 0, CTX)).fh
+        fh = (await filesystem.open(await look_up(filesystem, b"file"), 0, CTX)).fh
         file.on_read = lambda: 1 // 0
         with pytest.raises(pyfuse3.FUSEError):
             await filesystem.read(fh, 0, 10)
@@ -500,7 +500,7 @@ def test_p11_an_open_that_fails_when_the_file_is_open_leaves_nothing(part: str) 
     file = FakeFile(b"first")
 
     async def test(filesystem: Filesystem) -> None:
-        inode = await inode_of(filesystem, b"file")
+        inode = await look_up(filesystem, b"file")
         pages, ahead, files = ScarcePages(), ScarceReadAhead(), ScarceFiles()
         filesystem.pages, filesystem.ahead, filesystem.files = pages, ahead, files
         scarce: dict[str, Scarce] = {"pages": pages, "ahead": ahead, "files": files}
@@ -520,7 +520,7 @@ def test_p11_an_open_that_fails_when_the_file_is_open_leaves_nothing(part: str) 
 
 def test_p1_open_for_writing_is_erofs() -> None:
     async def test(filesystem: Filesystem) -> None:
-        inode = await inode_of(filesystem, b"file")
+        inode = await look_up(filesystem, b"file")
         for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC):
             with pytest.raises(pyfuse3.FUSEError) as caught:
                 await filesystem.open(inode, flags, CTX)
@@ -548,7 +548,7 @@ def test_xattrs_are_unknown_to_the_mount_unless_asked_for() -> None:
     with_filesystem(with_them, FakeDirectory(), xattrs=True)
 
 
-def test_statfs() -> None:
+def test_statfs_shows_a_full_disk() -> None:
     async def test(filesystem: Filesystem) -> None:
         reply = await filesystem.statfs(CTX)
         assert (reply.f_bfree, reply.f_namemax) == (0, 255)

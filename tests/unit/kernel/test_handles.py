@@ -40,7 +40,7 @@ BRIEF = Limits(beginning_seconds=-1.0)
 """An open reads one batch, and none is much."""
 
 
-async def begun(filesystem: Filesystem, replies: Replies) -> tuple[int, int]:
+async def begin(filesystem: Filesystem, replies: Replies) -> tuple[int, int]:
     """The handle of a listing of which the first batches have been shown, and where it goes on."""
     fh, start = await filesystem.opendir(1, CTX), 0
     for _ in range(2):
@@ -50,10 +50,10 @@ async def begun(filesystem: Filesystem, replies: Replies) -> tuple[int, int]:
     return fh, start
 
 
-def listed(replies: Replies, root: Stepwise) -> Callable[[Filesystem], Any]:
+def list_by(replies: Replies, root: Stepwise) -> Callable[[Filesystem], Any]:
     async def test(filesystem: Filesystem) -> None:
         fh = await filesystem.opendir(1, CTX)
-        assert await replies.all(filesystem, fh) == [b".", b"..", *NAMES]
+        assert await replies.list_all(filesystem, fh) == [b".", b"..", *NAMES]
         assert root.made == 10
         await filesystem.releasedir(fh)
 
@@ -63,7 +63,7 @@ def listed(replies: Replies, root: Stepwise) -> Callable[[Filesystem], Any]:
 def test_all_is_listed_once_and_in_order() -> None:
     for room in (1, 2, 3, 7, 100):
         root = Stepwise()
-        with_filesystem(listed(Replies(room), root), root, limits=BRIEF)
+        with_filesystem(list_by(Replies(room), root), root, limits=BRIEF)
         assert root.listings == 1
 
 
@@ -71,9 +71,9 @@ def test_a_few_batches_are_read_before_the_kernel_asks() -> None:
     root = Stepwise()
 
     async def test(filesystem: Filesystem) -> None:
-        fh, start = await begun(filesystem, replies := Replies())
+        fh, start = await begin(filesystem, replies := Replies())
         await eventually(lambda: root.made == 2 + READY_BATCHES)  # also while the kernel asks for nothing
-        names = await replies.all(filesystem, fh, start)
+        names = await replies.list_all(filesystem, fh, start)
         assert names == NAMES[6:]
         assert root.made == 10
         assert filesystem.listings[fh].whole() is not None
@@ -95,10 +95,10 @@ def test_p8_an_error_met_ahead_is_no_end(lasting: bool) -> None:
     root = Stepwise(fail)
 
     async def test(filesystem: Filesystem) -> None:
-        fh, start = await begun(filesystem, replies := Replies())
+        fh, start = await begin(filesystem, replies := Replies())
         await eventually(lambda: len(failures) == 1 and filesystem.listings[fh].coming is None)
         if not lasting:
-            assert await replies.all(filesystem, fh, start) == NAMES[6:], "it was read anew"
+            assert await replies.list_all(filesystem, fh, start) == NAMES[6:], "it was read anew"
             return
         for _ in range(3):
             with pytest.raises(pyfuse3.FUSEError):
@@ -113,23 +113,23 @@ def test_p7_a_listing_that_hangs_ahead_has_a_deadline() -> None:
 
     async def test(filesystem: Filesystem) -> None:
         try:
-            fh, start = await begun(filesystem, replies := Replies())
+            fh, start = await begin(filesystem, replies := Replies())
             with pytest.raises(pyfuse3.FUSEError, match="timed out"), trio.fail_after(30):
                 await filesystem.readdir(fh, start, replies)
         finally:
             hang.set()
         await eventually(lambda: not filesystem.jobs.running and not filesystem.jobs.metadata.hung)
-        assert await replies.all(filesystem, fh, start) == NAMES[6:]
+        assert await replies.list_all(filesystem, fh, start) == NAMES[6:]
 
     with_filesystem(test, root, limits=BRIEF, metadata_deadline=2.0)
 
 
-def test_p11_a_listing_that_is_closed_while_it_is_read_on() -> None:
+def test_p11_a_listing_that_is_closed_while_it_is_read_on_leaves_nothing() -> None:
     going_on = threading.Event()
     root = Stepwise(lambda number: number == 2 and going_on.wait(10))
 
     async def test(filesystem: Filesystem) -> None:
-        fh, _ = await begun(filesystem, Replies())
+        fh, _ = await begin(filesystem, Replies())
         await eventually(lambda: filesystem.jobs.running == 1)
         await filesystem.releasedir(fh)
         going_on.set()

@@ -32,26 +32,26 @@ EXAMPLES = 100
 FILE = Attrs("file", 1, 0)
 
 
-def versioned(version: int) -> FakeFile:
+def make_file(version: int) -> FakeFile:
     return FakeFile(stamp=version, keyed=True)
 
 
-def entry(name: bytes, node: Any, version: Any = None) -> Entry:
-    return Entry(name, FILE, partial(get, node), version)
+def make_entry(name: bytes, node: Any, version: Any = None) -> Entry:
+    return Entry(name, FILE, partial(give, node), version)
 
 
-def get(node: AnyNode) -> AnyNode:
+def give(node: AnyNode) -> AnyNode:
     return node
 
 
-def unparked(table: InodeTable, inode: int) -> AnyNode:
+def find_unparked(table: InodeTable, inode: int) -> AnyNode:
     """The node of a numbered inode in an open space."""
     node = table.find(inode)
     assert not isinstance(node, HELD)
     return node
 
 
-def opened(table: InodeTable, inodes: list[int]) -> int:
+def count_open(table: InodeTable, inodes: list[int]) -> int:
     """How many of them are open."""
     records = [table.record(inode) for inode in inodes]
     return sum(record is not None and record.is_open for record in records)
@@ -59,11 +59,11 @@ def opened(table: InodeTable, inodes: list[int]) -> int:
 
 def test_a_version_is_an_inode_of_its_own() -> None:
     table = InodeTable(FakeDirectory())
-    first = table.looked_up(ROOT, b"a", versioned(1), "file")
-    assert table.looked_up(ROOT, b"a", versioned(1), "file") == first
-    second = table.looked_up(ROOT, b"a", versioned(2), "file")
+    first = table.looked_up(ROOT, b"a", make_file(1), "file")
+    assert table.looked_up(ROOT, b"a", make_file(1), "file") == first
+    second = table.looked_up(ROOT, b"a", make_file(2), "file")
     assert second != first
-    assert table.looked_up(ROOT, b"a", versioned(2), "file") == second
+    assert table.looked_up(ROOT, b"a", make_file(2), "file") == second
     table.forget(first, 2)
     table.forget(second, 2)
     assert len(table) == 1
@@ -79,9 +79,9 @@ def test_the_same_name_elsewhere_or_of_another_kind_is_another_inode() -> None:
 def test_an_opened_node_stays_while_its_version_does() -> None:
     """The numbers of a space hang on the node that owns it."""
     table = InodeTable(FakeDirectory())
-    node = versioned(1)
+    node = make_file(1)
     inode = table.looked_up(ROOT, b"a", node, "file")
-    table.looked_up(ROOT, b"a", versioned(1), "file")
+    table.looked_up(ROOT, b"a", make_file(1), "file")
     record = table.find(inode)
     assert isinstance(record, Record)
     assert record.open() is node
@@ -92,29 +92,29 @@ def test_a_listed_node_is_opened_at_first_use_and_adopted_by_a_lookup() -> None:
     opened: list[FakeFile] = []
 
     def open_listed() -> FakeFile:
-        opened.append(versioned(3))
+        opened.append(make_file(3))
         return opened[-1]
 
     inode, reliable = table.count_listed(ROOT, Entry(b"a", FILE, open_listed), None)
     assert reliable
     assert not opened
-    assert table.looked_up(ROOT, b"a", versioned(7), "file") == inode, "its content was not seen yet"
+    assert table.looked_up(ROOT, b"a", make_file(7), "file") == inode, "its content was not seen yet"
     assert not opened
-    again, reliable = table.count_listed(ROOT, entry(b"a", versioned(8)), None)
+    again, reliable = table.count_listed(ROOT, make_entry(b"a", make_file(8)), None)
     assert again == inode, "a listing that does not know the version must not take the inode away"
     assert not reliable, "but the kernel has to look the name up before it relies on it"
-    assert table.count_listed(ROOT, entry(b"a", versioned(7), ("stamp", 7)), None) == (inode, True)
-    assert table.count_listed(ROOT, entry(b"a", versioned(8), ("stamp", 8)), None)[0] != inode
+    assert table.count_listed(ROOT, make_entry(b"a", make_file(7), ("stamp", 7)), None) == (inode, True)
+    assert table.count_listed(ROOT, make_entry(b"a", make_file(8), ("stamp", 8)), None)[0] != inode
 
 
 def test_a_listed_node_that_changed_before_its_first_use_is_stale() -> None:
     table = InodeTable(FakeDirectory())
-    inode, _ = table.count_listed(ROOT, entry(b"a", versioned(2), ("stamp", 1)), None)
+    inode, _ = table.count_listed(ROOT, make_entry(b"a", make_file(2), ("stamp", 1)), None)
     record = table.find(inode)
     assert isinstance(record, Record)
     with pytest.raises(Stale):
         record.open()
-    inode, _ = table.count_listed(ROOT, entry(b"b", FakeDirectory()), None)
+    inode, _ = table.count_listed(ROOT, make_entry(b"b", FakeDirectory()), None)
     record = table.find(inode)
     assert isinstance(record, Record)
     with pytest.raises(Stale):
@@ -122,20 +122,20 @@ def test_a_listed_node_that_changed_before_its_first_use_is_stale() -> None:
 
 
 def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again() -> None:
-    root = FakeDirectory({b"%d" % i: FakeDirectory({b"f": versioned(1)}) for i in range(100)})
+    root = FakeDirectory({b"%d" % i: FakeDirectory({b"f": make_file(1)}) for i in range(100)})
     table = InodeTable(root, limits=Limits(opened_nodes=10))
     inodes = []
     for name, directory in root.members.items():
-        inode, _ = table.count_listed(ROOT, Entry(name, directory.attrs(), partial(get, directory)), None)
+        inode, _ = table.count_listed(ROOT, Entry(name, directory.attrs(), partial(give, directory)), None)
         inodes.append((inode, table.looked_up(inode, b"f", directory.members[b"f"], "file")))
     told = [number for pair in inodes for number in pair]
-    assert opened(table, told) == 10
+    assert count_open(table, told) == 10
     for (_, inode), directory in zip(inodes, root.members.values(), strict=True):
         record = table.find(inode)
         assert isinstance(record, Record)
         assert record.open().version == directory.members[b"f"].version
-        assert opened(table, told) <= 10
-    root.members[b"3"].members[b"f"] = versioned(2)
+        assert count_open(table, told) <= 10
+    root.members[b"3"].members[b"f"] = make_file(2)
     record = table.find(inodes[3][1])
     assert isinstance(record, Record)
     with pytest.raises(Stale):
@@ -193,7 +193,7 @@ def test_p6_a_parked_space_keeps_its_numbers() -> None:
     parked = table.find(base + 7)
     assert isinstance(parked, Parked)
     assert parked.open().slot == (root.members[b"a"].space, 7)
-    assert unparked(table, base + 8).slot == (root.members[b"a"].space, 8)
+    assert find_unparked(table, base + 8).slot == (root.members[b"a"].space, 8)
     for number in range(10, 20):
         table.looked_up(ROOT, b"other-%d" % number, FakeFile(), "file")
     root.members[b"a"] = _Array(version=2)
@@ -237,7 +237,7 @@ def test_spaces_have_ranges_and_one_record() -> None:
     assert other == base + 10
     table.count(other, 1)
     assert table.looked_up(ROOT, b"4", small.node(4), "file") == base + 4
-    assert unparked(table, base + 999 + 10).slot == (large, 999)
+    assert find_unparked(table, base + 999 + 10).slot == (large, 999)
     assert len(table) == 3
     with pytest.raises(Stale):
         table.find(base + 1010)
@@ -264,7 +264,7 @@ def test_a_space_in_a_directory_of_another_space_is_never_parked() -> None:
     table.count(base, 2)
     table.park()
     assert released == [outer]
-    assert unparked(table, base + 3).slot == (inner, 3)
+    assert find_unparked(table, base + 3).slot == (inner, 3)
     table.forget(base + 3, 2)
     assert released == [outer, inner]
     assert len(table) == 2
@@ -306,7 +306,7 @@ def test_numbers_fit_the_kernel_after_millions_of_large_spaces() -> None:
         assert base < 2**63 / 10_000
 
 
-def test_paths_for_the_log() -> None:
+def test_paths_for_the_log_show_what_is_known_of_them() -> None:
     table = InodeTable(FakeDirectory())
     group = table.looked_up(ROOT, b"group", FakeDirectory(), "directory")
     file = table.looked_up(group, b"zarr.json", FakeFile(), "file")
@@ -341,26 +341,26 @@ class Kernel(RuleBasedStateMachine):
         self.identity: dict[int, tuple[bytes | int, int]] = {}
         """By inode: a name and a version, or the number of a space and a position."""
 
-    def told(self, inode: int, identity: tuple[bytes | int, int]) -> None:
+    def count_told(self, inode: int, identity: tuple[bytes | int, int]) -> None:
         assert inode > ROOT
         self.counts[inode] = self.counts.get(inode, 0) + 1
         assert self.identity.setdefault(inode, identity) == identity, "one inode, two identities"
 
     @rule(name=st.sampled_from([b"a", b"b"]), version=st.integers(0, 2))
     def look_up(self, name: bytes, version: int) -> None:
-        self.told(self.table.looked_up(ROOT, name, versioned(version), "file"), (name, version))
+        self.count_told(self.table.looked_up(ROOT, name, make_file(version), "file"), (name, version))
 
     @rule(name=st.sampled_from([b"a", b"b"]), version=st.integers(0, 2))
     def list_known(self, name: bytes, version: int) -> None:
-        inode, reliable = self.table.count_listed(ROOT, entry(name, versioned(version), ("stamp", version)), None)
+        inode, reliable = self.table.count_listed(ROOT, make_entry(name, make_file(version), ("stamp", version)), None)
         assert reliable
-        self.told(inode, (name, version))
+        self.count_told(inode, (name, version))
 
     @rule(which=st.integers(0, 3), position=st.integers(0, 10**6))
     def look_up_numbered(self, which: int, position: int) -> None:
         space = self.spaces[which]
         position %= space.size
-        self.told(self.table._numbered(ROOT, b"n", space, position, "file"), (which, position))
+        self.count_told(self.table._numbered(ROOT, b"n", space, position, "file"), (which, position))
 
     @rule(which=st.integers(0, 3), shown=st.integers(0, 7))
     def list_numbered(self, which: int, shown: int) -> None:
@@ -372,7 +372,7 @@ class Kernel(RuleBasedStateMachine):
         shown = min(shown, space.size)
         self.table.count(base, shown)
         for position in range(shown):
-            self.told(base + position, (which, position))
+            self.count_told(base + position, (which, position))
 
     @precondition(lambda self: self.counts)
     @rule(data=st.data())
@@ -413,10 +413,10 @@ Kernel.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=S
 TestKernel = Kernel.TestCase
 
 
-def test_what_a_listing_has_made_needs_no_worker_to_be_opened_also_after_it_was_parked() -> None:
+def test_what_a_listing_has_made_opens_without_a_worker_even_after_parking() -> None:
     root = FakeDirectory()
     table = InodeTable(root)
-    file = versioned(1)
+    file = make_file(1)
     listed = Entry(b"a", Attrs("file", 1, 0), Ready(file), ("stamp", 1))
     inode, _ = table.count_listed(ROOT, listed, None)
     record = table.find(inode)

@@ -30,7 +30,7 @@ def with_jobs(test: Callable[[Jobs], Awaitable[Any]]) -> None:
     trio.run(main)
 
 
-def late() -> float:
+def make_deadline() -> float:
     return trio.current_time() + LATE
 
 
@@ -55,9 +55,9 @@ def test_a_hung_lane_does_not_block_the_other() -> None:
         hung = threading.Event()
         async with trio.open_nursery() as nursery:
             for _ in range(10):
-                nursery.start_soon(jobs.data.run, hung.wait, late())
+                nursery.start_soon(jobs.data.run, hung.wait, make_deadline())
             for number in range(20):
-                assert await jobs.metadata.run(partial(abs, -number), late()) == number
+                assert await jobs.metadata.run(partial(abs, -number), make_deadline()) == number
             hung.set()
 
     with_jobs(test)
@@ -65,7 +65,7 @@ def test_a_hung_lane_does_not_block_the_other() -> None:
 
 def test_p11_threads_end_when_told_to() -> None:
     async def test(jobs: Jobs) -> None:
-        await jobs.data.run(lambda: None, late())
+        await jobs.data.run(lambda: None, make_deadline())
 
     before = set(threading.enumerate())
     with_jobs(test)

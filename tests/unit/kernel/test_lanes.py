@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from handlers import passes
+from handlers import pass_a_minute
 from shortages import no_memory_to_log, no_room_for_threads
 from waiting import eventually, until
 
@@ -44,21 +44,21 @@ def make_lane(threads: int = 2, slow: float = 5.0, suspected: float = 10.0, subs
     return Lane("test", threads, slow, suspected, substitutes=substitutes)
 
 
-def late() -> float:
+def make_deadline() -> float:
     return trio.current_time() + LATE
 
 
 def test_result_and_exception_come_back() -> None:
     async def test(lane: Lane) -> None:
-        assert await lane.run(lambda: 6 * 7, late()) == 42
-        assert await lane.run(threading.get_ident, late()) != threading.get_ident()
+        assert await lane.run(lambda: 6 * 7, make_deadline()) == 42
+        assert await lane.run(threading.get_ident, make_deadline()) != threading.get_ident()
         with pytest.raises(CorruptData, match="broken"):
-            await lane.run(lambda: _raise(CorruptData("broken")), late())
+            await lane.run(lambda: _raise(CorruptData("broken")), make_deadline())
 
     with_lane(test)
 
 
-def test_p7_a_wake_up_for_which_there_was_no_memory_is_not_waited_for_by_the_next_ones() -> None:
+def test_p7_the_next_calls_do_not_wait_for_a_wake_up_that_lacked_memory() -> None:
     async def test() -> None:
         done, failures = trio.Event(), [MemoryError()]
         soon = trio.lowlevel.current_trio_token().run_sync_soon
@@ -114,8 +114,8 @@ def test_leaving_a_worker_by_sys_exit_is_an_error_like_any_other() -> None:
     async def test(lane: Lane) -> None:
         for _ in range(5):
             with pytest.raises(FsbridgeError, match="SystemExit"):
-                await lane.run(sys.exit, late())
-        assert await lane.run(lambda: "alive", late()) == "alive"
+                await lane.run(sys.exit, make_deadline())
+        assert await lane.run(lambda: "alive", make_deadline()) == "alive"
 
     with_lane(test)
 
@@ -125,7 +125,7 @@ def test_many_jobs_give_every_caller_its_own_result() -> None:
         results: dict[int, int] = {}
 
         async def ask(number: int) -> None:
-            results[number] = await lane.run(lambda: number * number, late())
+            results[number] = await lane.run(lambda: number * number, make_deadline())
 
         async with trio.open_nursery() as nursery:
             for number in range(500):
@@ -149,7 +149,7 @@ def test_results_that_are_ready_together_share_a_wake_up() -> None:
         lane.start(Returns(counted))
         async with trio.open_nursery() as nursery:
             for _ in range(100):
-                nursery.start_soon(lane.run, lambda: None, late())
+                nursery.start_soon(lane.run, lambda: None, make_deadline())
             await trio.lowlevel.checkpoint()  # all queued ...
             until(lambda: not lane._queue.qsize())  # ... and taken before the loop comes round again
         lane.stop()
@@ -165,7 +165,7 @@ def test_p7_the_caller_gets_timed_out_and_the_worker_keeps_its_thread() -> None:
         hung = threading.Event()
         over: list[object] = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, lane)
+            nursery.start_soon(pass_a_minute, clock, lane)
             with pytest.raises(TimedOut):
                 await lane.run(lambda: hung.wait() and "late", trio.current_time() + 0.05, over.append)
         assert lane.running == 1
@@ -184,7 +184,7 @@ def test_a_job_never_runs_if_its_caller_gave_up_before_it_began() -> None:
         ran: list[int] = []
         over: list[object] = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lane.run, hung.wait, late())
+            nursery.start_soon(lane.run, hung.wait, make_deadline())
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(TimedOut):
                 await lane.run(lambda: ran.append(1), trio.current_time() + 0.05, over.append)
@@ -201,15 +201,15 @@ def test_p7_hung_threads_have_substitutes_which_end_with_them() -> None:
         hung = threading.Event()
         async with trio.open_nursery() as nursery:
             for _ in range(10):
-                nursery.start_soon(lane.run, hung.wait, late())
+                nursery.start_soon(lane.run, hung.wait, make_deadline())
             await trio.testing.wait_all_tasks_blocked()
             begin = trio.current_time()
-            assert await lane.run(lambda: "in time", late()) == "in time"
+            assert await lane.run(lambda: "in time", make_deadline()) == "in time"
             assert trio.current_time() - begin < LATE / 2
             await eventually(lambda: lane.running == 10)  # the last of them may be about to begin
             hung.set()
         while lane._alive != 2:
-            await lane.run(lambda: None, late())
+            await lane.run(lambda: None, make_deadline())
 
     with_lane(test, make_lane(slow=0.05))
 
@@ -221,7 +221,7 @@ def test_p7_substitutes_are_bounded() -> None:
         hung = threading.Event()
         async with trio.open_nursery() as nursery:
             for _ in range(20):
-                nursery.start_soon(lane.run, hung.wait, late())
+                nursery.start_soon(lane.run, hung.wait, make_deadline())
             for _ in range(10):
                 await eventually(lambda: lane.running == lane._alive)
                 clock.jump(0.02)
@@ -240,18 +240,18 @@ def test_p7_a_request_that_hangs_is_refused_at_once_until_it_is_over() -> None:
         over: list[object] = []
         subject, other = Subject(1, b"hung"), Subject(2, b"hung")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, lane)
+            nursery.start_soon(pass_a_minute, clock, lane)
             with pytest.raises(TimedOut):
                 await lane.run(hung.wait, trio.current_time() + 0.1, over.append, subject)
         for _ in range(20):  # no time passes
             with pytest.raises(TimedOut):
                 await lane.run(hung.wait, trio.current_time() + 0.1, over.append, subject)
             assert lane.running == 1
-        assert await lane.run(lambda: "other", late(), subject=other) == "other"
-        assert await lane.run(lambda: "neighbour", late(), subject=Subject(1, b"fine")) == "neighbour"
+        assert await lane.run(lambda: "other", make_deadline(), subject=other) == "other"
+        assert await lane.run(lambda: "neighbour", make_deadline(), subject=Subject(1, b"fine")) == "neighbour"
         hung.set()
         await eventually(lambda: over)
-        assert await lane.run(lambda: "again", late(), subject=subject) == "again"
+        assert await lane.run(lambda: "again", make_deadline(), subject=subject) == "again"
         assert not lane.hung
 
     with_lane(test, clock=clock)
@@ -279,9 +279,9 @@ def test_cancelling_the_caller_abandons_the_job() -> None:
         hung = threading.Event()
         over: list[object] = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, lane)
+            nursery.start_soon(pass_a_minute, clock, lane)
             with trio.move_on_after(0.05):
-                await lane.run(lambda: hung.wait() and "late", late(), over.append)
+                await lane.run(lambda: hung.wait() and "late", make_deadline(), over.append)
         hung.set()
         await eventually(lambda: over)
         assert over == ["late"]
@@ -307,8 +307,8 @@ def test_p7_a_job_without_a_thread_for_want_of_memory_fails() -> None:
     async def test(lane: Lane) -> None:
         for _ in range(6):
             with pytest.raises(MemoryError):
-                await lane.run(lambda: None, late())
-        assert await lane.run(lambda: 42, late()) == 42
+                await lane.run(lambda: None, make_deadline())
+        assert await lane.run(lambda: 42, make_deadline()) == 42
         assert (lane.running, lane._alive) == (0, 2)
 
     with_lane(test, ScarceLane("test", 2, 5.0, 10.0))
@@ -338,8 +338,8 @@ class ToldReturns(ScarceReturns):
 @pytest.mark.parametrize("returns", [ScarceReturns, ToldReturns])
 def test_p7_a_result_is_delivered_later_if_there_is_no_memory_now(returns: type[ScarceReturns]) -> None:
     async def test(lane: Lane) -> None:
-        assert await lane.run(lambda: 42, late(), subject=Subject(1, 2)) == 42
-        assert await lane.run(lambda: 43, late(), subject=Subject(1, 2)) == 43
+        assert await lane.run(lambda: 42, make_deadline(), subject=Subject(1, 2)) == 42
+        assert await lane.run(lambda: 43, make_deadline(), subject=Subject(1, 2)) == 43
         assert isinstance(lane._returns, ScarceReturns)
         assert lane._returns.failures < 3
 

@@ -30,14 +30,14 @@ class Model:
         return None
 
 
-def seen(row: Row | None) -> tuple[object, ...] | None:
+def describe(row: Row | None) -> tuple[object, ...] | None:
     if row is None:
         return None
     rows, at = row
     return rows.numbers[at], rows.sizes[at], rows.parents[at], rows.names[at], rows.versions[at], rows.counts[at]
 
 
-def known(row: dict[str, Any] | None) -> tuple[object, ...] | None:
+def describe_known(row: dict[str, Any] | None) -> tuple[object, ...] | None:
     return None if row is None else tuple(row[name] for name in ("number", "size", "parent", "name", "version", "count"))
 
 
@@ -45,13 +45,13 @@ def check(table: InodeRows, model: Model) -> None:
     assert len(table) == len(model.rows)
     owners = {row["number"] + place: row for row in model.rows for place in range(row["size"])}
     for number in range(table.next + 2):
-        assert seen(table.row(number)) == known(owners.get(number))
+        assert describe(table.row(number)) == describe_known(owners.get(number))
     for parent in range(PARENTS):
         for name in NAMES[:-1]:
             assert name is not None
-            assert seen(table.member(parent, name)) == known(model.named(parent, name, None))
+            assert describe(table.member(parent, name)) == describe_known(model.named(parent, name, None))
     for version in range(8):
-        assert seen(table.space(version)) == known(model.named(0, None, version))
+        assert describe(table.space(version)) == describe_known(model.named(0, None, version))
 
 
 def change(table: InodeRows, model: Model, chance: random.Random, growing: bool) -> None:
@@ -110,7 +110,7 @@ def test_a_member_that_is_replaced_again_and_again_is_found_at_once() -> None:
     for version in range(1, 500):
         table.outdated(row)
         row = table.add(1, b"x", "file", version, 1)
-    assert seen(table.member(1, b"x")) == seen(row)
+    assert describe(table.member(1, b"x")) == describe(row)
     assert sum(place > 0 for place in table._table) <= 601
 
 
@@ -143,15 +143,15 @@ def test_rows_are_what_they_were_where_there_was_no_memory_for_another(left: int
     """A value more in one column than in the others, and each inode behind it was another file's."""
     table, room = InodeRows(1), Room(16)
     table._rows = Rows(*(Scarce(room) for _ in table._rows.columns))
-    first, second = seen(table.add(0, b"a", "file", 1, 1)), seen(table.add(0, b"b", "file", 2, 1))
+    first, second = describe(table.add(0, b"a", "file", 1, 1)), describe(table.add(0, b"b", "file", 2, 1))
     room.left = left
     with pytest.raises(MemoryError):
         table.add(0, b"c", "file", 3, 1)
     assert {len(column) for column in table._rows} == {2}
     assert (len(table), table.member(0, b"c")) == (2, None)
-    assert (seen(table.member(0, b"a")), seen(table.member(0, b"b"))) == (first, second)
+    assert (describe(table.member(0, b"a")), describe(table.member(0, b"b"))) == (first, second)
     room.left = 8
-    assert seen(table.add(0, b"c", "file", 3, 1)) == seen(table.member(0, b"c"))
+    assert describe(table.add(0, b"c", "file", 3, 1)) == describe(table.member(0, b"c"))
 
 
 class Unreadable(list[T]):
@@ -176,4 +176,4 @@ def test_rows_remain_where_there_is_no_memory_to_compact_them() -> None:
     assert row is not None
     table.remove(row)
     assert len(table._rows.numbers) == len(table) == 99
-    assert seen(table.member(0, b"399")) == seen(table.row(numbers[399]))
+    assert describe(table.member(0, b"399")) == describe(table.row(numbers[399]))

@@ -29,7 +29,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(writing)
 
 
-def test_what_is_readable_is_taken_without_a_pass_of_the_event_loop_but_only_for_a_turn(
+def test_what_is_readable_takes_no_pass_of_the_event_loop_for_one_turn(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch, stopped=True)

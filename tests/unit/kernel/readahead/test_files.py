@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from fake_model import FakeChunks, fake_array, tree
 from fake_tree import FakeFile, FakeSpace, SpaceDirectory
-from handlers import CTX, inode_of, with_filesystem
-from read_ahead import Following, Later, Now, opened
+from handlers import CTX, look_up, with_filesystem
+from read_ahead import Following, Later, Now, open_file
 from waiting import Clock, eventually, until
 
 from fsbridge.config import Config
@@ -92,7 +92,7 @@ FEW = 2
 """Windows that are made ready ahead of a reader of the largest ones."""
 
 
-def windows(reads: list[tuple[int, int]], window: int = 100, most: int = FEW) -> list[tuple[int, int]]:
+def find_windows(reads: list[tuple[int, int]], window: int = 100, most: int = FEW) -> list[tuple[int, int]]:
     """The parts of a long file that are made ready ahead of a reader of those ranges."""
     file = FakeFile(bytes(1000), window=window)
     readers = Readers(Now(), most_windows=most)
@@ -104,19 +104,19 @@ def windows(reads: list[tuple[int, int]], window: int = 100, most: int = FEW) ->
 
 
 def test_small_windows_are_made_further_ahead() -> None:
-    assert windows([(0, 50), (50, 100)], most=MOST_WINDOWS) == [(n, n + 100) for n in range(100, 900, 100)]
+    assert find_windows([(0, 50), (50, 100)], most=MOST_WINDOWS) == [(n, n + 100) for n in range(100, 900, 100)]
 
 
 def test_a_long_file_is_made_ready_ahead_of_a_sequential_reader() -> None:
-    assert windows([(0, 50)]) == []
-    assert windows([(0, 50), (50, 100)]) == [(100, 200), (200, 300)]
-    assert windows([(0, 50), (50, 100), (100, 150)]) == [(100, 200), (200, 300), (300, 400)]
-    assert windows([(0, 50), (100, 150), (50, 100)]) == [(150, 250), (250, 350)], "overtaken"
-    assert windows([(n, n + 50) for n in range(0, 1000, 50)])[-1] == (900, 1000), "its end is the end"
-    assert windows([(0, 50), (600, 650), (300, 350), (900, 950)]) == []
-    assert windows([(n, n + 50) for n in range(0, 1000, 50)], window=0) == []
-    assert windows([(n, n + 10) for n in range(0, 1000, 30)]) == [], "a row of each plane, through mmap"
-    assert windows([(0, 10), (10, 20)]) == [], "a few bytes"
+    assert find_windows([(0, 50)]) == []
+    assert find_windows([(0, 50), (50, 100)]) == [(100, 200), (200, 300)]
+    assert find_windows([(0, 50), (50, 100), (100, 150)]) == [(100, 200), (200, 300), (300, 400)]
+    assert find_windows([(0, 50), (100, 150), (50, 100)]) == [(150, 250), (250, 350)], "overtaken"
+    assert find_windows([(n, n + 50) for n in range(0, 1000, 50)])[-1] == (900, 1000), "its end is the end"
+    assert find_windows([(0, 50), (600, 650), (300, 350), (900, 950)]) == []
+    assert find_windows([(n, n + 50) for n in range(0, 1000, 50)], window=0) == []
+    assert find_windows([(n, n + 10) for n in range(0, 1000, 30)]) == [], "a row of each plane, through mmap"
+    assert find_windows([(0, 10), (10, 20)]) == [], "a few bytes"
 
 
 def test_parts_of_a_long_remote_file_are_made_a_few_at_a_time_too() -> None:
@@ -159,13 +159,13 @@ def test_sequential_reads_decode_the_chunk_and_random_ones_a_part_of_it() -> Non
     array = fake_array(values, (500_000,))
     array.chunks = ranged = Ranged(array.chunks.stored)
     root = tree(array)
-    random = opened(root, b"c", b"0")
+    random = open_file(root, b"c", b"0")
     for offset in (0, 40960, 700_000, 8192, 4096):
         assert bytes(random.read(offset, 4096)) == values.tobytes()[offset : offset + 4096]
     assert len(ranged.asked) == 5
     assert array.chunks.decoded == []
     for start, step in ((0, 131072), (0, 4096)):
-        whole = opened(root, b"c", b"0")
+        whole = open_file(root, b"c", b"0")
         ranged.asked.clear()
         for offset in range(start, 600_000, step):
             part = whole.read(offset, step)
@@ -187,7 +187,7 @@ def test_p9_two_changes_within_one_tick_of_the_clock_are_two_versions(tmp_path: 
         with open(tmp_path / "0", "r+b") as file:
             file.write(content)
         os.utime(tmp_path / "0", ns=(moment, moment))
-        handle = opened(root, b"c", b"0")
+        handle = open_file(root, b"c", b"0")
         assert bytes(handle.peek(0, 100) or handle.read(0, 100)) == content
         return isinstance(handle.version, Unsettled)
 
@@ -202,7 +202,7 @@ def test_a_chunk_that_has_settled_is_decoded_once(tmp_path: Path, monkeypatch: p
     config = Config(str(tmp_path), "/mnt")
     source = open_source(config.source, config)
     root = root_directory(source, config, ChunkCache(config.cache_size))
-    first, second = opened(root, b"c", b"0"), opened(root, b"c", b"0")
+    first, second = open_file(root, b"c", b"0"), open_file(root, b"c", b"0")
     assert first.version == second.version
     assert bytes(first.read(0, 100)) == b"a" * 100
     assert second.peek(0, 100) == b"a" * 100
@@ -227,11 +227,11 @@ def test_chunks_of_an_hdf5_file_are_made_ready_ahead(tmp_path: Path) -> None:
     assert chunk.slot is not None
     space, position = chunk.slot
 
-    def prefetched() -> Buffer | None:  # nothing is made of a file that was written within a tick of the disk's clock
+    def prefetch() -> Buffer | None:  # nothing is made of a file that was written within a tick of the disk's clock
         assert space.prefetch([position]) is None
         return cast(File, chunk).open().peek(0, 20_000)
 
-    ready = until(prefetched)
+    ready = until(prefetch)
     source.close()
     assert ready is not None
     assert bytes(ready) == values[10_000:20_000].tobytes()
@@ -248,7 +248,7 @@ def test_files_on_a_disk_are_read_ahead_by_bytes(size: int, least: int, most: in
 
     async def test(filesystem: Filesystem) -> None:
         for number in range(1, 40):
-            fh = (await filesystem.open(await inode_of(filesystem, b"%d" % number), os.O_RDONLY, CTX)).fh
+            fh = (await filesystem.open(await look_up(filesystem, b"%d" % number), os.O_RDONLY, CTX)).fh
             await filesystem.read(fh, size - 10, 10)
             await filesystem.release(fh)
         await eventually(lambda: asked and max(asked) >= 39 + least)

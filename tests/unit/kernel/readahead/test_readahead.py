@@ -59,7 +59,7 @@ class Ahead(list[int]):
         return None
 
 
-def followed(numbers: list[int], count: int = 100, finish: bool = True) -> list[list[int]]:
+def follow(numbers: list[int], count: int = 100, finish: bool = True) -> list[list[int]]:
     """Return what is decoded ahead at each open of `numbers`."""
     ahead = Ahead()
     streams = Streams(Now(), count, ahead.take)
@@ -74,7 +74,7 @@ def followed(numbers: list[int], count: int = 100, finish: bool = True) -> list[
 
 
 def test_a_sequential_reader_is_read_ahead_more_and_more() -> None:
-    assert followed([7, 8, 9, 10, 11]) == [[], [9], [10, 11], [12, 13, 14], [15]]
+    assert follow([7, 8, 9, 10, 11]) == [[], [9], [10, 11], [12, 13, 14], [15]]
 
 
 def test_smaller_files_are_read_ahead_several_at_a_time() -> None:
@@ -149,16 +149,16 @@ def test_what_found_no_room_has_its_turn_with_the_next_open() -> None:
     assert ahead == [2, 3, 4, 6, 7, 8, 9, 10, 11], "5 was read meanwhile"
 
 
-def test_the_array_ends() -> None:
-    assert followed([0, 1, 2, 3, 4], count=5) == [[], [2], [3, 4], [], []]
+def test_nothing_behind_the_end_of_the_array_is_read_ahead() -> None:
+    assert follow([0, 1, 2, 3, 4], count=5) == [[], [2], [3, 4], [], []]
 
 
 def test_one_chunk_and_random_chunks_cost_nothing_more() -> None:
-    assert followed([50, 3, 90, 12, 70, 31]) == [[]] * 6
+    assert follow([50, 3, 90, 12, 70, 31]) == [[]] * 6
 
 
 def test_a_reader_that_stops_early_is_not_read_ahead() -> None:
-    assert followed(list(range(10)), finish=False) == [[]] * 10
+    assert follow(list(range(10)), finish=False) == [[]] * 10
 
 
 def test_two_readers_taking_turns_are_one_stream() -> None:
@@ -174,7 +174,7 @@ def test_two_readers_taking_turns_are_one_stream() -> None:
 
 
 def test_two_distant_readers_are_two_streams() -> None:
-    steps = followed([0, 50, 1, 51, 2, 52])
+    steps = follow([0, 50, 1, 51, 2, 52])
     assert steps == [[], [], [2], [52], [3, 4], [53, 54]]
 
 
@@ -221,7 +221,7 @@ def test_stored_bytes_of_remote_files_are_prefetched_first_and_further_ahead() -
     assert sent == list(range(2, 68))
 
 
-def test_remote_files_behind_the_first_are_prefetched_if_the_directory_was_just_listed(
+def test_remote_files_behind_the_first_are_prefetched_just_after_a_listing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A program that opens a file by its path alone may want no other."""
@@ -250,7 +250,7 @@ def test_remote_files_behind_the_first_are_prefetched_if_the_directory_was_just_
     assert len(sent) == 5
 
 
-def test_on_remote_stores_many_files_are_prefetched_when_the_first_of_a_listing_is_opened(
+def test_opening_the_first_remote_file_of_a_listing_prefetches_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """He will read all of them: `cp -r`, `cat *`, `tar`, and each of several that share the directories of an array."""
