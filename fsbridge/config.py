@@ -99,7 +99,7 @@ class RemoteLimits:
     fetched_seconds: float = 10.0
     """Seconds for which prefetched bytes wait for a reader: a slow program may still be reading those before them."""
     kept_seconds: float = 3.0
-    """Seconds for which an object's bytes are kept for their next reader, who may be slow on a busy machine. Without them
+    """Seconds for which an object's bytes are kept for their next reader. It may be slow on a busy machine, and without them
     they would be sent twice."""
     members: int = 400_000
     """Members of all remembered listings together, about 100 bytes each. The least recently used are dropped first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -27,7 +26,7 @@ from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key
-from fsbridge.store.local import LocalStore, descriptors
+from fsbridge.store.local import LocalStore
 from fsbridge.threads.parallel import each
 
 
@@ -74,25 +73,6 @@ def test_p3_a_link_to_nothing_is_never_absent(tmp_path: Path, store: LocalStore)
         with pytest.raises(CorruptData):
             store.stat(Key("d/annexed"))
         assert would_wait(lambda: store.stat(Key("d/annexed")))
-
-
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSYS, errno.EXDEV, errno.ELOOP, errno.EACCES])
-def test_refusals_of_openat2_are_left_to_a_worker(store: LocalStore, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    openat2 = descriptors.openat2
-    cached = descriptors.BENEATH_CACHED
-    monkeypatch.setattr(descriptors, "openat2", lambda *given: (-1, number) if given[3] == cached else openat2(*given))
-    assert would_wait(lambda: store.stat(Key("d/chunk")))
-    assert store.stat(Key("d/chunk")).size == 5
-
-
-def test_bytes_that_are_not_in_memory_are_left_to_a_worker(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*given: object) -> int:
-        raise BlockingIOError(errno.EAGAIN, "not in the page cache")
-
-    for preadv in (refuse, lambda *given: 3):
-        monkeypatch.setattr(os, "preadv", preadv)
-        assert would_wait(lambda: store.read(Key("d/chunk"), 10))
-    assert store.read(Key("d/chunk"), 10)[0] == b"chunk"
 
 
 def test_p9_a_file_opened_at_once_that_changes_while_it_is_read_is_stale(store: LocalStore, tmp_path: Path) -> None:

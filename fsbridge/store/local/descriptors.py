@@ -159,7 +159,7 @@ _AT_FDCWD = -100
 _RESOLVE_NO_XDEV = 0x01
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_CACHED = 0x20
-BENEATH_CACHED = RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
+_BENEATH_CACHED = RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
 """Refuses links: ENOENT for a link's target does not mean that the link is absent."""
 
 
@@ -170,9 +170,12 @@ _keeping = ctypes.PyDLL(None, use_errno=True)
 _syscall_keeping, _statx, _close = _keeping.syscall, _keeping.statx, _keeping.close
 
 
-def open_cached(root: int, path: str, flags: int) -> int:
-    """Open `path` beneath `root` on the same file system; NotFound if it is known to be absent, WouldWait for all else."""
-    fd, number = openat2(root, path, flags, BENEATH_CACHED, _syscall_keeping)
+def open_cached(root: int, path: str, flags: int, call: Any = _syscall_keeping) -> int:
+    """Open `path` beneath `root` on the same file system; NotFound if it is known to be absent, WouldWait for all else.
+
+    `call`: see `openat2`.
+    """
+    fd, number = openat2(root, path, flags, _BENEATH_CACHED, call)
     if fd >= 0:
         return fd
     if number == errno.ENOENT:

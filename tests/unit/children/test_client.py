@@ -50,7 +50,7 @@ def test_p10_stopped_children_do_not_outlive_the_daemon(number: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_p11_a_child_whose_owner_is_dropped_ends() -> None:
+def test_p11_a_child_ends_when_its_owner_is_dropped() -> None:
     child = ChildProcess(Program("fsbridge.formats.hdf5.child.worker"), [], 1 << 32)
     pid = child.pid
     assert runs(pid)
