@@ -69,10 +69,17 @@ def apart(call: Callable[[], T]) -> T:
     return Answer(call, "fsbridge-apart").get()
 
 
-def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: Deadline | None = None) -> list[U]:
+def each(
+    call: Callable[[T], U],
+    given: Sequence[T],
+    most: int,
+    deadline: Deadline | None = None,
+    start: Callable[[Callable[[], object], str], object] = starting.start_now,
+) -> list[U]:
     """Return the results of `call` for each of `given`, in their order; at most `most` calls run at a time.
 
-    After the first error, which is raised, no further call begins; nor after the `deadline`, with TimedOut.
+    After the first error, which is raised, no further call begins; nor after the `deadline`, with TimedOut. `start` starts
+    the threads.
     """
     if len(given) < 2:
         return [call(one) for one in given]
@@ -99,7 +106,7 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: Deadli
     threads, carried = 0, asking.carried(work)
     try:
         for _ in range(min(most, len(given))):
-            starting.start_now(carried, "fsbridge-together")
+            start(carried, "fsbridge-together")
             threads += 1
     except OSError:  # no room for more: those that have started do it all, or this one
         if not threads:

@@ -27,22 +27,31 @@ BEGUN_SECONDS = 5.0
 class _Begun(threading.Event):
     """The event for which `Thread.start` waits, with a time limit in case the thread ends before it has begun."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
     def wait(self, timeout: float | None = None) -> bool:
-        return super().wait(BEGUN_SECONDS if timeout is None else timeout)
+        return super().wait(self._seconds if timeout is None else timeout)
 
 
 class WantedThread:
-    """A daemon thread to be started. If several are started for it, only the first to begin runs `target`."""
+    """A daemon thread to be started. If several are started for it, only the first to begin runs `target`.
 
-    def __init__(self, target: Callable[[], object], name: str) -> None:
+    `begun_seconds` and `kind`: see `Starter`.
+    """
+
+    def __init__(self, target: Callable[[], object], name: str, begun_seconds: float, kind: type[threading.Thread]) -> None:
         self._target = target
         self._name = name
+        self._begun_seconds = begun_seconds
+        self._kind = kind
         self._turn = threading.Lock()
 
     def start(self) -> None:
         """Start a thread; RuntimeError or MemoryError if there is no room for it."""
-        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        thread._started = _Begun()  # type: ignore[attr-defined]
+        thread = self._kind(target=self._run, name=self._name, daemon=True)
+        thread._started = _Begun(self._begun_seconds)  # type: ignore[attr-defined]
         thread.start()
         if thread.ident is None:
             raise MemoryError("no memory for a new thread")
@@ -62,7 +71,8 @@ class WantedThread:
 class _Starts:
     """A thread that starts others. If the system has no room for one, it tries again."""
 
-    def __init__(self) -> None:
+    def __init__(self, again_seconds: float) -> None:
+        self._again_seconds = again_seconds
         self._wanted: SimpleQueue[WantedThread] = SimpleQueue()
         threading.Thread(target=self._work, name="fsbridge-starts", daemon=True).start()
 
@@ -82,7 +92,7 @@ class _Starts:
             try:
                 thread.start()
             except (RuntimeError, MemoryError) as error:
-                seconds = AGAIN_SECONDS
+                seconds = self._again_seconds
                 late.append(thread)
                 if not again and len(late) == 1:
                     with suppress(MemoryError):  # else this thread of `_Starts` would end, and nothing restarts it
@@ -91,42 +101,60 @@ class _Starts:
                 seconds = 0.0
 
 
-_starts: _Starts | None = None
+class Starter:
+    """Starts the daemon threads of a process.
 
-
-def begin() -> None:
-    """Have threads that cannot be started at once started later, from now on. For a process that will not fork."""
-    global _starts
-    _starts = _starts or _Starts()
-
-
-def start(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread.
-
-    If the system has no room for it, raise RuntimeError or MemoryError; once `begin` was called, start it later instead.
+    `again_seconds`: see `AGAIN_SECONDS`; `begun_seconds`: see `BEGUN_SECONDS`; `kind`: the class of the threads.
     """
-    thread = WantedThread(target, name)
-    if _starts is None:
-        thread.start()
-    else:
-        _starts.soon(thread)
+
+    def __init__(
+        self,
+        again_seconds: float = AGAIN_SECONDS,
+        begun_seconds: float = BEGUN_SECONDS,
+        kind: type[threading.Thread] = threading.Thread,
+    ) -> None:
+        self._again_seconds = again_seconds
+        self._begun_seconds = begun_seconds
+        self._kind = kind
+        self._starts: _Starts | None = None
+
+    def begin(self) -> None:
+        """Have threads that cannot be started at once started later, from now on. For a process that will not fork."""
+        self._starts = self._starts or _Starts(self._again_seconds)
+
+    def start(self, target: Callable[[], object], name: str) -> None:
+        """Start a daemon thread.
+
+        If the system has no room for it, raise RuntimeError or MemoryError; once `begin` was called, start it later instead.
+        """
+        thread = self._wanted(target, name)
+        if self._starts is None:
+            thread.start()
+        else:
+            self._starts.soon(thread)
+
+    def start_now(self, target: Callable[[], object], name: str) -> None:
+        """Start a daemon thread; OSError if there is no room for it, and then `target` never runs. May block."""
+        thread = self._wanted(target, name)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            if thread.give_up():
+                raise OSError(errno.EAGAIN, str(error)) from None
+
+    def later(self, seconds: float, call: Callable[[], object], name: str) -> None:
+        """Run `call` on a daemon thread after `seconds`."""
+
+        def wait() -> None:
+            time.sleep(seconds)
+            call()
+
+        self.start(wait, name)
+
+    def _wanted(self, target: Callable[[], object], name: str) -> WantedThread:
+        return WantedThread(target, name, self._begun_seconds, self._kind)
 
 
-def start_now(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread; OSError if there is no room for it, and then `target` never runs. May block."""
-    thread = WantedThread(target, name)
-    try:
-        thread.start()
-    except (RuntimeError, MemoryError) as error:
-        if thread.give_up():
-            raise OSError(errno.EAGAIN, str(error)) from None
-
-
-def later(seconds: float, call: Callable[[], object], name: str) -> None:
-    """Run `call` on a daemon thread after `seconds`."""
-
-    def wait() -> None:
-        time.sleep(seconds)
-        call()
-
-    start(wait, name)
+_starter = Starter()
+begin, start, start_now, later = _starter.begin, _starter.start, _starter.start_now, _starter.later
+"""Those of this process, see `Starter`."""

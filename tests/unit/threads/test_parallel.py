@@ -13,9 +13,9 @@ import pytest
 from waiting import Clock, until
 
 from fsbridge.errors import CorruptData, TimedOut
-from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Deadline
 from fsbridge.threads.parallel import Answer, apart, each
+from fsbridge.threads.starting import start_now
 
 
 def test_results_come_in_order_and_no_more_calls_than_allowed_run_at_a_time() -> None:
@@ -115,14 +115,14 @@ def test_a_call_made_apart_answers_or_raises_as_itself() -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1])
-def test_p7_calls_are_made_by_as_many_threads_as_there_is_room_for(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, left = starting.start_now, [None] * room
+def test_p7_calls_are_made_by_as_many_threads_as_there_is_room_for(room: int) -> None:
+    left = [None] * room
 
-    def limited(target: Callable[[], object], name: str) -> None:
+    def start_limited(target: Callable[[], object], name: str) -> None:
         if not left:
             raise OSError("can't start new thread")
         left.pop()
-        start(target, name)
+        start_now(target, name)
 
-    monkeypatch.setattr(starting, "start_now", limited)
-    assert each(lambda number: number * number, range(10), 4) == [number * number for number in range(10)]
+    squares = each(lambda number: number * number, range(10), 4, start=start_limited)
+    assert squares == [number * number for number in range(10)]
