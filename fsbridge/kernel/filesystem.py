@@ -78,7 +78,7 @@ class Filesystem(pyfuse3.Operations):
         self.ahead = NoReadAhead()
         if config.read_ahead:
             self.ahead = ReadAhead(config, self.inodes, self.directories, jobs, self.ages, self._failed_ahead, limits)
-        self._loads = Loads(jobs, config, self.ages)
+        self.loads = Loads(jobs, config, self.ages)
         self.replies = Replies(self.inodes, self.ages, config, reply)
 
     def init(self) -> None:
@@ -287,7 +287,7 @@ class Filesystem(pyfuse3.Operations):
         data = file.handle.peek(off, want)
         if data is None:
             begun = Stopwatch()
-            data = await self._loads.read(file, off, want, self._subject(file.inode))
+            data = await self.loads.read(file, off, want, self._subject(file.inode))
             if (tell := self.tell_access) is not None:
                 tell("read", file.inode, off, want, begun.seconds)
         if memoryview(data).nbytes != want or not memoryview(data).c_contiguous:
@@ -351,7 +351,7 @@ class Filesystem(pyfuse3.Operations):
         rewind = start_id == 0 and not listing.begins(self.ages)
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
             try:
-                await self._loads.list(listing, position, rewind)
+                await self.loads.list(listing, position, rewind)
                 rewind = False
             except TimedOut:  # the abandoned job still works on this listing
                 self.listings.replace(fh, Listing(listing.inode, listing.directory, limits=self._limits))

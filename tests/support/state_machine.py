@@ -128,14 +128,14 @@ class Mounted:
         filesystem = self.filesystem
         try:
             self.do(self.kernel.forget)
-            ahead = filesystem.ahead.siblings._awaited if isinstance(filesystem.ahead, ReadAhead) else ()
-            until(lambda: not filesystem.jobs.running and not ahead)
+            siblings = filesystem.ahead.siblings if isinstance(filesystem.ahead, ReadAhead) else None
+            until(lambda: not filesystem.jobs.running and (siblings is None or not siblings.reading))
             left = {
                 "inodes": len(filesystem.inodes) - 1,
                 "files": len(filesystem.files),
                 "listings": len(filesystem.listings),
                 "pages": len(filesystem.pages),
-                "loads": len(filesystem._loads._under_way),
+                "loads": len(filesystem.loads),
                 "under way": filesystem.under_way,
                 "unexpected": filesystem.reporter.unexpected,
             }

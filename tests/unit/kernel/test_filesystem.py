@@ -368,7 +368,7 @@ def test_one_load_serves_all_requests_for_the_same_bytes() -> None:
             loading.set()
         assert parts == [bytes(range(256))] * 20
         assert file.reads == 1
-        assert len(filesystem._loads) == 0
+        assert len(filesystem.loads) == 0
 
     with_filesystem(test, FakeDirectory({b"chunk": file}))
 
@@ -392,7 +392,7 @@ def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
         hung.set()
         await eventually(lambda: not filesystem.jobs.data.hung)
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
-        assert len(filesystem._loads) == 0
+        assert len(filesystem.loads) == 0
 
     with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), clock)
 
@@ -411,7 +411,7 @@ def test_p7_a_store_that_gives_up_itself_is_asked_again_by_the_next_read() -> No
         with pytest.raises(pyfuse3.FUSEError) as caught:
             await filesystem.read(fh, 0, 10)
         assert caught.value.errno == errno.ETIMEDOUT
-        assert len(filesystem._loads) == 0
+        assert len(filesystem.loads) == 0
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
 
     with_filesystem(test, FakeDirectory({b"far": file}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import weakref
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,17 +42,22 @@ def test_p6_memory_is_given_back_when_the_kernel_has_forgotten_much(tmp_path: Pa
     async def run() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(served._watch_forgotten)
-            told = [inodes.count_listed(ROOT, Entry(b"%d" % n, Attrs("file", 1, 0), FakeFile), None)[0] for n in range(100)]
+            openers = [partial(FakeFile) for _ in range(100)]
+            entries = [Entry(b"%d" % n, Attrs("file", 1, 0), opener) for n, opener in enumerate(openers)]
+            told = [inodes.count_listed(ROOT, entry, None)[0] for entry in entries]
+            kept = weakref.WeakSet(openers)
+            openers.clear()
+            entries.clear()
             await passes(2)
             for inode in told[:40]:
                 inodes.forget(inode, 1)
             await passes(2)
-            assert (given, len(inodes._opened)) == ([], 60)
+            assert (given, len(kept)) == ([], 60)
             for inode in told[40:60]:
                 inodes.forget(inode, 1)
             await passes(2)
             assert gone.wait(10)
-            assert (given, len(inodes._opened)) == ([41], 0)
+            assert (given, len(kept)) == ([41], 0)
             nursery.cancel_scope.cancel()
 
     trio.run(run, clock=clock)
