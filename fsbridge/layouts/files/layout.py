@@ -16,7 +16,7 @@ from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, is_lasting
 from fsbridge.layouts.directories import PathDirectory, other_entries
 from fsbridge.layouts.files import group_files
 from fsbridge.layouts.files.arrays.array_files import ArrayFiles, file_of, named_file
-from fsbridge.layouts.files.arrays.listing import file_names, linked_suffixes, listed_files
+from fsbridge.layouts.files.arrays.listing import file_names, list_files, list_linked_suffixes
 from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.arrays.open_array import SHARED_LIMITS, SharedLimits
 from fsbridge.layouts.files.group_files import GROUP_FILES
@@ -140,7 +140,7 @@ class FilesGroup(OpenGroup):
         look, neighbours = self._listed
         opened = self.open_array(child.name, array, look)
         again = partial(self._describe_again, child.name)
-        files = listed_files(opened, self._files.wanted, name, neighbours, again, rows)
+        files = list_files(opened, self._files.wanted, name, neighbours, again, rows)
         return files if self._is_described(group, child.name, neighbours) else files[1:]
 
     def _list_files(self, group: Group, child: Child, name: bytes, member: Group) -> Iterator[Entry]:
@@ -178,7 +178,9 @@ class FilesGroup(OpenGroup):
             return [LinkNode(target, child.mtime_ns).entry(name)]
         look, neighbours = self._listed
         opened = self.open_array(child.name, array, look)
-        ends = [b"." + suffix.encode() for suffix in linked_suffixes(opened, self._files.wanted, child.name, neighbours)]
+        ends = [
+            b"." + suffix.encode() for suffix in list_linked_suffixes(opened, self._files.wanted, child.name, neighbours)
+        ]
         ends = ends if self._is_described(self.group, child.name, neighbours) else ends[1:]
         return [LinkNode(target + end, child.mtime_ns).entry(name + end) for end in ends]
 

@@ -12,7 +12,7 @@ from functools import partial
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound
 from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
-from fsbridge.layouts.files.arrays.listing import listed_files
+from fsbridge.layouts.files.arrays.listing import list_files
 from fsbridge.layouts.files.arrays.names import SLICES, Neighbours, full_store_name, readings, store_name, with_colons
 from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
@@ -57,7 +57,7 @@ class ArrayFiles(ArrayDirectory):
         raise NotFound(f"{name!r} is no file of this array")
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
-        yield listed_files(self._open(), self._wanted, escape(self._name), Neighbours(), self._again)
+        yield list_files(self._open(), self._wanted, escape(self._name), Neighbours(), self._again)
 
         if PAGE.is_listed(self._wanted):
             attrs = Attrs("file", None, self.array.mtime_ns)

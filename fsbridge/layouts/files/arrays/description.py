@@ -67,7 +67,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
     document: dict[str, JSON] = {
         "name": view.name,
         "shape": list(view.shape),
-        "dtype": spelled(view.dtype) if dtype.serializer == "bytes" else "|O",
+        "dtype": spell_dtype(view.dtype) if dtype.serializer == "bytes" else "|O",
         "data_type": dtype.native if view.meaning.values.padding else dtype.name,  # Zarr v3 has no gaps
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
@@ -104,20 +104,20 @@ def _text(document: dict[str, JSON]) -> bytes:
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
-def spelled(dtype: np.dtype[Any] | None) -> JSON:
+def spell_dtype(dtype: np.dtype[Any] | None) -> JSON:
     """Return the dtype as numpy spells it: `<u2`, or a list of fields; None if numpy has no such type."""
     if dtype is None:
         return None
-    return _make_lists(_described(dtype))
+    return _make_lists(_describe_dtype(dtype))
 
 
-def _described(dtype: np.dtype[Any]) -> Any:
+def _describe_dtype(dtype: np.dtype[Any]) -> Any:
     """Return what `np.dtype` takes: a text, a list of fields, or an object if there are gaps between fields."""
     if dtype.subdtype is not None:
-        return _described(dtype.base), dtype.shape
+        return _describe_dtype(dtype.base), dtype.shape
     if dtype.names is None or dtype.fields is None:
         return np.lib.format.dtype_to_descr(dtype)
-    formats = [_described(dtype[name]) for name in dtype.names]
+    formats = [_describe_dtype(dtype[name]) for name in dtype.names]
     if sum(dtype[name].itemsize for name in dtype.names) == dtype.itemsize:
         return [(name, *(one if dtype[name].subdtype else (one,))) for name, one in zip(dtype.names, formats, strict=True)]
     offsets = [dtype.fields[name][1] for name in dtype.names]
@@ -151,7 +151,7 @@ def reading_lines(view: View) -> Mapping[str, JSON]:
     """Return code that reads the raw file, by language; only Python's if the name must be quoted in the others."""
     name, dtype = f"{view.file_name}.raw", view.dtype
     if dtype is None or dtype.names is not None:  # np.dtype takes fields as tuples
-        kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else _described(dtype)
+        kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else _describe_dtype(dtype)
         return {"python": _in_python(view, name, kind)}
     code = f"{dtype.kind}{dtype.itemsize}"
     fast_first = [str(view.shape[i]) for i in reversed(view.natural)] or ["1"]

@@ -34,7 +34,7 @@ class Misfit(CorruptData):
         self.value = value
         self.shown = shown
 
-    def named(self, index: tuple[int, ...]) -> CorruptData:
+    def locate(self, index: tuple[int, ...]) -> CorruptData:
         """Return the error that names the element by its index in the array."""
         place = ", ".join(map(str, index))
         return CorruptData(f"element [{place}] is {self.value}, which {self.shown.name} cannot hold; NAME.npy has it")
@@ -56,13 +56,13 @@ def conversion(native: np.dtype[Any], shown: np.dtype[Any]) -> Conversion | None
     if (numbers and np.can_cast(native, shown, "safe")) or (native.names is not None and shown.names is not None):
         return lambda bits: bits.view(native).astype(shown)
     if native.kind in "iu" and native.itemsize == 8 and shown.kind == "u":
-        return lambda elements: _narrowed(elements.view(native), shown)
+        return lambda elements: _narrow(elements.view(native), shown)
     if not numbers and native.itemsize == shown.itemsize and native.isnative == shown.isnative:
         return None
     raise Unsupported(f"elements of type {native.str} cannot be shown as {shown.str}")
 
 
-def _narrowed(elements: NDArray[Any], shown: np.dtype[Any]) -> NDArray[Any]:
+def _narrow(elements: NDArray[Any], shown: np.dtype[Any]) -> NDArray[Any]:
     most = np.iinfo(shown).max
     if elements.size and (elements.max() > most or elements.min() < 0):
         position = int(np.argmax((elements > most) | (elements < 0)))
@@ -181,14 +181,14 @@ class ElementBytes:
         position = start
         while position < stop:
             number, begin = divmod(position, self.window)
-            part = self._made(number, begin, min(begin + stop - position, self.window))
+            part = self._peek_window(number, begin, min(begin + stop - position, self.window))
             if not part:
                 return self._peek_few(start, stop) if stop - start <= _FEW else None
             parts.append(part)
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _made(self, number: int, start: int, stop: int) -> Buffer | None:
+    def _peek_window(self, number: int, start: int, stop: int) -> Buffer | None:
         """Return bytes [start, stop) of a window if it is in memory, else None."""
         if self._ahead.get(number):
             view = self._cache.peek((self, number))
@@ -204,7 +204,7 @@ class ElementBytes:
         elements = self._reader.peek(first, last)
         if elements is None:
             return None
-        shown = elements if self._convert is None else self._converted(first, elements)
+        shown = elements if self._convert is None else self._convert_elements(first, elements)
         return shown.view(np.uint8).data[start - first * self._width : stop - first * self._width]
 
     def prefetch(self, start: int, stop: int) -> None:
@@ -219,36 +219,36 @@ class ElementBytes:
         behind = -(-stop // self.window) if stop >= self.size else stop // self.window
         for number in range(start // self.window, behind):
             if not self._closed and number not in self._ahead and len(self._ahead) < most:
-                self._assembled(number)
+                self._assemble(number)
         if self._closed:
             self.close()
 
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes [start, stop) of the elements."""
         if not self.window or start // self.window == (stop - 1) // self.window:
-            return self._within(start // self.window if self.window else 0, start, stop)
+            return self._read_within(start // self.window if self.window else 0, start, stop)
         out = np.empty(stop - start, np.uint8).data
         position = start
         while position < stop:  # one window at a time, because several may fill the whole cache
             number = position // self.window
             end = min(stop, (number + 1) * self.window)
-            out[position - start : end - start] = self._within(number, position, end)
+            out[position - start : end - start] = self._read_within(number, position, end)
             position = end
         return out
 
-    def _within(self, number: int, start: int, stop: int) -> Buffer:
+    def _read_within(self, number: int, start: int, stop: int) -> Buffer:
         """Bytes [start, stop), all of one window."""
         coming = number in self._ahead and self._cache.holds((self, number))
         if coming or (number == self._last + 1 and number not in self._ahead):  # waiting is faster than many small parts
             with contextlib.suppress(FsbridgeError):  # the damage may be in other bytes
-                return self._assembled(number)[start - number * self.window : stop - number * self.window]
+                return self._assemble(number)[start - number * self.window : stop - number * self.window]
         self._progress += stop - start
         self._expect(start, stop)
         first, last = start // self._width, -(-stop // self._width)
         out = np.empty((last - first) * self._width, np.uint8).data
         self._fill(first, last, out)
         if self._progress >= self._limits.streaming_bytes and not self._ahead:
-            self._passed(stop)
+            self._give_up(stop)
         return out[start - first * self._width : stop - first * self._width]
 
     def _expect(self, start: int, stop: int) -> None:
@@ -261,7 +261,7 @@ class ElementBytes:
         if self._run >= self._limits.streaming_bytes:
             self._reader.fetch(start // self._width)
 
-    def _assembled(self, number: int) -> memoryview:
+    def _assemble(self, number: int) -> memoryview:
         """All bytes of a window."""
         begin = number * self.window
         end = min(begin + self.window, self.size)
@@ -276,30 +276,30 @@ class ElementBytes:
         self._ahead[number] = True
         self._last = max(self._last, number)
         begun = min((other for other, ready in list(self._ahead.items()) if not ready), default=number + 1)
-        self._passed(begun * self.window)
+        self._give_up(begun * self.window)
         return view
 
-    def _passed(self, stop: int) -> None:
+    def _give_up(self, stop: int) -> None:
         """Note that all bytes before `stop` have been assembled and will not be read again."""
         last = stop // self._width
         if self._behind < last:
-            self._behind = self._reader.passed(max(self._behind, last - _PASSED_BYTES // self._width), last)
+            self._behind = self._reader.give_up(max(self._behind, last - _PASSED_BYTES // self._width), last)
 
     def _fill(self, first: int, last: int, out: memoryview) -> None:
         """Elements [first, last) as the file has them."""
         if self._convert is None:
             self._reader.read_into(first, last, out)
         else:
-            np.frombuffer(out, self._elements.dtype)[...] = self._converted(first, self._reader.read(first, last))
+            np.frombuffer(out, self._elements.dtype)[...] = self._convert_elements(first, self._reader.read(first, last))
 
-    def _converted(self, first: int, elements: NDArray[Any]) -> NDArray[Any]:
+    def _convert_elements(self, first: int, elements: NDArray[Any]) -> NDArray[Any]:
         """Elements from number `first` on as the file has them."""
         assert self._convert is not None
         try:
             return self._convert(elements)
         except Misfit as error:
             place = np.unravel_index(first + error.position, self._reader.shape)
-            raise error.named(self._reader.index([int(at) for at in place])) from None
+            raise error.locate(self._reader.index([int(at) for at in place])) from None
 
     def _forget(self, before: int) -> None:
         """Drop the windows before number `before`. Their buffers are reused first."""

@@ -270,7 +270,7 @@ class Recorder:
     def flush(self) -> None:
         """Do nothing, because nothing is buffered."""
 
-    def merged(self) -> tuple[tuple[int, bytes], ...]:
+    def merge(self) -> tuple[tuple[int, bytes], ...]:
         """Return the bytes written, the last ones at each place, as pieces that do not overlap, by offset."""
         merged: list[tuple[int, bytearray]] = []
         for offset, content in sorted(self.pieces.items()):

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from fsbridge.layouts.files.arrays.description import description, is_plain, size_with_attributes, size_without_attributes
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.names import SLICES, Neighbours
-from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
+from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile, description_version, file_version, make_plan
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Sizes
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes import ALIASES, list_suffixes, reasons
@@ -34,7 +34,7 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 """Returns the present description of an array; None if the array no longer exists."""
 
 
-def listed_files(
+def list_files(
     array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again, rows: SeenMembers | None = None
 ) -> list[Entry]:
     """The entries of an array's files. Files with names that something else has taken are left out.
@@ -42,21 +42,21 @@ def listed_files(
     `rows`: collects the array for the group's page.
     """
     if array.metadata.attributes_error is not None:
-        return list(_unsized_files(array, wanted, name, others, again))
+        return list(_list_unsized_files(array, wanted, name, others, again))
     sizes = _sizes(array, wanted)
     if rows is not None:
         rows.array(array, sizes.alike)
     collisions, mtime_ns = others.collisions(array.name), array.mtime_ns()
     size = len(description(array.view(), collisions)) if collisions else sizes.described
     opener = partial(DescriptionFile, array, collisions, again, size)
-    attrs, version = Attrs("file", size, array.array.mtime_ns), described_version(array.identity, collisions)
+    attrs, version = Attrs("file", size, array.array.mtime_ns), description_version(array.identity, collisions)
     entries = [Entry(name + b".json", attrs, opener, version)]
     for suffix, bytes_of in sizes.files:
         if not others.leave(array.name, suffix):
             continue
         file = name + b"." + suffix.encode()
         if suffix == NC.suffix:
-            entries.append(_unsized(name, suffix, mtime_ns, partial(array_netcdf, array)))
+            entries.append(_make_unsized_entry(name, suffix, mtime_ns, partial(array_netcdf, array)))
             continue
         if suffix == H5.suffix:
             entries.append(H5Array(array).entry(file, mtime_ns))
@@ -66,16 +66,16 @@ def listed_files(
     return entries
 
 
-def _unsized_files(
+def _list_unsized_files(
     array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again
 ) -> Iterator[Entry]:
     """Yield the entries of an array whose attributes cannot be read: opening a file that needs them raises the reason."""
     mtime_ns = array.mtime_ns()
-    yield _unsized(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
+    yield _make_unsized_entry(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
     for suffix in list_suffixes(array.view(), wanted):
         if others.leave(array.name, suffix):
             opener = partial(_MADE[suffix], array) if suffix in _MADE else partial(ArrayFile, array, suffix)
-            yield _unsized(name, suffix, mtime_ns, opener)
+            yield _make_unsized_entry(name, suffix, mtime_ns, opener)
 
 
 def file_names(name: str, metadata: ArrayMetadata, wanted: Sequence[str]) -> dict[str, list[str]]:
@@ -90,11 +90,11 @@ def file_names(name: str, metadata: ArrayMetadata, wanted: Sequence[str]) -> dic
     return {"files": [f"{name}.{suffix}" for suffix in shown], "by name": unlisted}
 
 
-def _unsized(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
+def _make_unsized_entry(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
     return Entry(name + b"." + suffix.encode(), Attrs("file", None, mtime_ns), opener)
 
 
-def linked_suffixes(array: OpenArray, wanted: Sequence[str], name: str, others: Neighbours) -> list[str]:
+def list_linked_suffixes(array: OpenArray, wanted: Sequence[str], name: str, others: Neighbours) -> list[str]:
     """Return the suffixes of the files that a listing shows, as links, for a link `name` to an array."""
     return ["json", *(suffix for suffix in list_suffixes(array.view(), wanted) if others.leave(name, suffix))]
 
@@ -131,5 +131,5 @@ def _alike(view: View) -> Hashable:
 
 
 def _measure(view: View, alike: Hashable, wanted: Sequence[str]) -> Sizes:
-    files = [(suffix, None if suffix in _MADE else planned(view, suffix).size) for suffix in list_suffixes(view, wanted)]
+    files = [(suffix, None if suffix in _MADE else make_plan(view, suffix).size) for suffix in list_suffixes(view, wanted)]
     return Sizes(alike, size_without_attributes(view), files)

@@ -51,14 +51,14 @@ class Room:
         self._at_work: dict[object, _AtWork] = {}
 
     @contextmanager
-    def taken(self, needed: int, progress: Callable[[], int] = int) -> Iterator[None]:
+    def take(self, needed: int, progress: Callable[[], int] = int) -> Iterator[None]:
         """Return a context for making a file, which takes `needed` of the room. Entering it waits until that much is free.
 
         `progress` returns another number whenever making the file has got on.
         """
         own = object()
         with self._changed:
-            while (others := self._taken()) and others + needed > self._most:
+            while (others := self._count_taken()) and others + needed > self._most:
                 self._changed.wait(_AGAIN_SECONDS)
             self._at_work[own] = _AtWork(needed, progress)
         try:
@@ -68,7 +68,7 @@ class Room:
                 del self._at_work[own]
                 self._changed.notify_all()
 
-    def _taken(self) -> int:
+    def _count_taken(self) -> int:
         return sum(one.needed for one in self._at_work.values() if one.idle_seconds() < self._stalled_seconds)
 
 
@@ -115,9 +115,9 @@ class MadeFiles:
                     f"or --cache-size {-(-2 * (held + size) // MIB)}M permits it"
                 )
             self._open[key] = handles + 1, size
-        return MadeHandle(content, version, partial(self._closed, key))
+        return MadeHandle(content, version, partial(self._note_closing, key))
 
-    def _closed(self, key: int) -> None:
+    def _note_closing(self, key: int) -> None:
         with self._lock:
             handles, size = self._open.pop(key)
             if handles > 1:

@@ -32,7 +32,7 @@ CELL_BYTES = 32
 """Bytes that a number takes in a text, at most."""
 
 
-def planned(view: View, suffix: str) -> Plan:
+def make_plan(view: View, suffix: str) -> Plan:
     """Return what the file of that type consists of; NotFound if the type cannot hold the array.
 
     Raises the error of attributes that cannot be read, unless the file has nothing but the elements.
@@ -43,7 +43,7 @@ def planned(view: View, suffix: str) -> Plan:
     try:
         if not one.quick:
             before_waiting()
-        return one.planned(view)
+        return one.make_plan(view)
     except Unfit as error:
         raise NotFound(f"{view.name}.{suffix}: {error}") from None
 
@@ -62,7 +62,7 @@ class DescriptionFile(File):
     ) -> None:
         """`again` finds the present file (None: it is gone), because an open must see the present store."""
         self.array = array
-        self.version = described_version(array.identity, collisions)
+        self.version = description_version(array.identity, collisions)
         self._collisions = collisions
         self._again = again
         self._size = len(self._content()) if size is None else size
@@ -82,7 +82,7 @@ class DescriptionFile(File):
         return BytesHandle(file._content(), self.version)
 
 
-def described_version(identity: Hashable, collisions: Sequence[str]) -> Hashable:
+def description_version(identity: Hashable, collisions: Sequence[str]) -> Hashable:
     """Return the version of the `NAME.json` of an array with that `OpenArray.identity`."""
     return ("json", identity, *collisions)
 
@@ -115,7 +115,7 @@ class ArrayFile(File):
         self._array_version = array.version if version is None else version
         self.version = file_version(suffix, selection, self._array_version)
         self.view = array.view(selection, name)
-        self._plan = planned(self.view, suffix)
+        self._plan = make_plan(self.view, suffix)
 
     def entry(self, name: bytes, mtime_ns: int) -> Entry:
         """Return the file as a member of a listing."""
@@ -128,13 +128,13 @@ class ArrayFile(File):
         size = self._plan.size
         if size is None:
             assert isinstance(self._plan, Generated)
-            size = len(self._made(self._plan)[0])
+            size = len(self._make_once(self._plan)[0])
         return Attrs("file", size, self.array.mtime_ns())
 
     def open(self) -> MapHandle | BytesHandle:
         """Open the present version; Stale when the metadata, a chunk that was used, or what describes it has changed."""
         if isinstance(self._plan, Generated):
-            content, digest = self._made(self._plan)
+            content, digest = self._make_once(self._plan)
             return self.array.shared.made.handle(content, (self.version, digest) if digest else self.version)
         present = self.check_version()
         if self._plan.elements is None:
@@ -156,7 +156,7 @@ class ArrayFile(File):
         sampled = isinstance(self._plan, Generated) and self._plan.sample is not None
         return SAMPLE_SECONDS if sampled else super().size_seconds
 
-    def _made(self, plan: Generated) -> tuple[memoryview, bytes]:
+    def _make_once(self, plan: Generated) -> tuple[memoryview, bytes]:
         """Return the bytes of a file that is made as a whole, and what identifies the coordinates in it.
 
         The bytes count against the cache while a handle has them.
@@ -182,7 +182,7 @@ class ArrayFile(File):
             return content
 
         most = plan.size or plan.work or (min(limit, selection.size * max(CELL_BYTES, 2 * itemsize)) if itemsize else limit)
-        with array.shared.made.room.taken(taken + 2 * most):
+        with array.shared.made.room.take(taken + 2 * most):
             content = cache.peek(key)  # another request may have made it meanwhile
             if content is None:
                 # Read the elements before reserving the file's memory, which evicts chunks: reading then needs no room.

@@ -230,7 +230,7 @@ class OpenArray:
         if used_chunks is not None:
             present.resume(used_chunks)
 
-    def settled(self) -> Hashable:
+    def find_version(self) -> Hashable:
         """The version of the array as it is now; Stale when its metadata is no longer this version's."""
         try:
             self.current(self.version)
@@ -240,7 +240,7 @@ class OpenArray:
 
     def settle(self) -> None:
         """Find out the present version of the array that is at this path by now (`tree.Node.settle`)."""
-        self.shared.find_newest(self).settled()
+        self.shared.find_newest(self).find_version()
 
     @cached_property
     def meaning(self) -> Meaning:
@@ -269,7 +269,7 @@ class OpenArray:
             self._view = view
         return view
 
-    def beside(self, group: SourceMember, name: str, array: Array) -> OpenArray:
+    def open_beside(self, group: SourceMember, name: str, array: Array) -> OpenArray:
         """Open another array, which is a member of `group`."""
         return self.shared.array(self._context, (*group.names, name), name, array, Look(self._context, group))
 

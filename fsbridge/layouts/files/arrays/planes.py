@@ -67,7 +67,7 @@ class PlaneSpace(Numbering, Space):
             selection = selection.at(dimension, coordinate)
         return selection
 
-    def spelled(self, axis: int, coordinate: int) -> str:
+    def spell_coordinate(self, axis: int, coordinate: int) -> str:
         """Return a coordinate as it appears in names: with leading zeros."""
         return f"{coordinate:0{max(4, len(str(self.counts[axis] - 1)))}d}"
 
@@ -79,7 +79,7 @@ class PlaneSpace(Numbering, Space):
     def name(self, position: int) -> str:
         """The path of the node at `position` below `NAME.slices`."""
         at = self.prefix(position)
-        path = "/".join(self.spelled(axis, coordinate) for axis, coordinate in enumerate(at[: self.depth]))
+        path = "/".join(self.spell_coordinate(axis, coordinate) for axis, coordinate in enumerate(at[: self.depth]))
         return f"{path}.{_SUFFIXES[at[-1]]}" if len(at) == self.rank else path
 
 
@@ -133,12 +133,12 @@ class SlicesDirectory(Directory):
         axis, base = len(self._at), space.position(first)
         for start in range(0, self.extent, _BATCH_ENTRIES):
             numbers = range(start, min(start + _BATCH_ENTRIES, self.extent))
-            yield [Entry(f"{space.spelled(axis, i)}{ending}".encode(), attrs, base + i * step) for i in numbers]
+            yield [Entry(f"{space.spell_coordinate(axis, i)}{ending}".encode(), attrs, base + i * step) for i in numbers]
 
     def _coordinate(self, text: str) -> int:
         if text.isascii() and text.isdigit() and int(text) < self.extent:
             coordinate = int(text)
-            if text == self.space.spelled(len(self._at), coordinate):
+            if text == self.space.spell_coordinate(len(self._at), coordinate):
                 return coordinate
         raise NotFound(f"{text!r} is not the number of one of the {self.extent} members")
 
@@ -180,7 +180,7 @@ class PlaneFile(File):
         """The file; NotFound when its type cannot hold the plane."""
         if self._file is None:
             space = self._space
-            name = space.spelled(space.depth - 1, self._at[-1])
+            name = space.spell_coordinate(space.depth - 1, self._at[-1])
             file = ArrayFile(space.array, self._suffix, space.selection(self._at), name, space.version)
             file.version = space.version  # kept for each file that was open; the file's number says the rest
             self._file = file

@@ -61,7 +61,7 @@ class Selection:
 
     def axes(self, axes: Axes) -> Axes:
         """Return the region's axes, one per kept dimension, with spacing and offset changed by the steps and starts."""
-        return tuple(_moved(axes[i], self.picks[i]) for i in self.kept)
+        return tuple(_move(axes[i], self.picks[i]) for i in self.kept)
 
     def affine(self, affine: Affine | None) -> Affine | None:
         """Return where the region's elements lie; None if that is unknown, or if a dimension of it is dropped."""
@@ -125,7 +125,7 @@ def _pick(item: str, length: int) -> Pick:
     return Pick(chosen.start if count > 0 else 0, max(-most, min(chosen.step, most)), max(0, count))
 
 
-def _moved(axis: Axis, pick: Pick) -> Axis:
+def _move(axis: Axis, pick: Pick) -> Axis:
     if pick.whole or axis.scale is None:
         return axis
     return axis._replace(scale=axis.scale * pick.step, offset=axis.offset + pick.start * axis.scale)

@@ -54,7 +54,7 @@ class Arrangement:
         """True if the order is not that of a decoded chunk."""
         return self.order != self._native
 
-    def shaped(self, view: memoryview, index: Index) -> NDArray[Any]:
+    def reshape(self, view: memoryview, index: Index) -> NDArray[Any]:
         """The elements of a chunk, dimensions in the array's order."""
         extents = self._extents
         if extents is None:

@@ -133,7 +133,7 @@ class Slabs:
 
     def chunk(self, index: Index) -> Index:
         """Return the index of the chunk that contains the piece at `index`."""
-        return self._moved(index, index[self.dimension] // self.count) if self.count > 1 else index
+        return self._move(index, index[self.dimension] // self.count) if self.count > 1 else index
 
     def piece(self, index: Index, chunk: DecodedChunk) -> Piece:
         """Return the piece at `index`, which is a part of `chunk`."""
@@ -150,13 +150,15 @@ class Slabs:
         """All slabs of a chunk."""
         for number in range(self.count):
             at = chunk.index[self.dimension] * self.count + number if self.count > 1 else 0
-            yield self.piece(self._moved(chunk.index, at) if self.count > 1 else chunk.index, chunk)
+            yield self.piece(self._move(chunk.index, at) if self.count > 1 else chunk.index, chunk)
 
-    def _moved(self, index: Index, coordinate: int) -> Index:
+    def _move(self, index: Index, coordinate: int) -> Index:
         return (*index[: self.dimension], coordinate, *index[self.dimension + 1 :])
 
 
-def cutting(metadata: ArrayMetadata, selection: Selection, order: Sequence[int], limits: SlabLimits = SLAB_LIMITS) -> Slabs:
+def choose_slabs(
+    metadata: ArrayMetadata, selection: Selection, order: Sequence[int], limits: SlabLimits = SLAB_LIMITS
+) -> Slabs:
     """Choose how to cut chunks for a file of the region `selection`. `order`: memory order of chunks, slowest first."""
     grid, itemsize = metadata.grid, metadata.dtype.itemsize
     dimension = next((i for i in order if grid.edges[i] != 1), None)
@@ -172,6 +174,6 @@ def cutting(metadata: ArrayMetadata, selection: Selection, order: Sequence[int],
     return Slabs(dimension, next((n for n in range(most, LEAST_SLABS - 1, -1) if extent % n == 0), 1))
 
 
-def cut(metadata: ArrayMetadata, slabs: Slabs) -> ArrayMetadata:
+def cut_grid(metadata: ArrayMetadata, slabs: Slabs) -> ArrayMetadata:
     """Return the array's metadata with the grid of slabs in place of chunks."""
     return metadata if slabs.count == 1 else replace(metadata, grid=slabs.grid(metadata.grid))

@@ -37,7 +37,7 @@ _FEW = 64
 """Most chunks in a read that the event loop answers."""
 
 _REMEMBERED_BANDS = 16
-"""Most bands that one call of `passed` gives up. If there are more, each is small."""
+"""Most bands that one call of `give_up` gives up. If there are more, each is small."""
 
 
 class _ChunkPart(NamedTuple):
@@ -122,9 +122,9 @@ class ElementReader:
                 if not known or left < 0:
                     return None
                 if view is None:
-                    target[part.target] = self._filling()
+                    target[part.target] = self._make_fill()
                 else:
-                    self._put(target, part, self._supply.shaped(view, part.chunk))
+                    self._put(target, part, self._supply.reshape(view, part.chunk))
         return out
 
     def read_into(self, start: int, stop: int, out: memoryview) -> None:
@@ -152,7 +152,7 @@ class ElementReader:
             self._supply.fetch(chunks)
             left -= len(chunks)
 
-    def passed(self, start: int, stop: int) -> int:
+    def give_up(self, start: int, stop: int) -> int:
         """Note that elements [start, stop) will not be read again, so that the whole bands among them may be dropped.
 
         Returns the first element of the first band that was kept.
@@ -162,7 +162,7 @@ class ElementReader:
             if following is None or following > stop:
                 break
             for part in islice(self._parts(box), self._cached):
-                self._supply.passed(part.chunk)
+                self._supply.give_up(part.chunk)
             start = following
         return start
 
@@ -220,21 +220,21 @@ class ElementReader:
         pieces = supply.find_all([part.chunk for part in parts])
         for part, piece in zip(parts, pieces, strict=True):  # first the decoded ones: the others need their room
             if piece is None:
-                out[part.target] = self._filling()
+                out[part.target] = self._make_fill()
             elif (view := supply.peek(piece)) is not None:
-                self._put(out, part, supply.shaped(view, part.chunk))
+                self._put(out, part, supply.reshape(view, part.chunk))
             else:
                 missing.append((part, piece))
         if len(missing) > 1:
             supply.prepare([piece for _, piece in missing])
         for part, piece in missing:
-            if not supply.ranged(piece, out[part.target].transpose(self._untransposed), part.source):
+            if not supply.copy_ranges(piece, out[part.target].transpose(self._untransposed), part.source):
                 supply.use(piece, partial(self._put, out, part))
 
     def _put(self, out: NDArray[Any], part: _ChunkPart, chunk: NDArray[Any]) -> None:
         out[part.target] = chunk[part.source].transpose(self._transposed)
 
-    def _filling(self) -> Any:
+    def _make_fill(self) -> Any:
         fill = self._metadata.fill
         return np.frombuffer(fill if isinstance(fill, bytes) else bytes(self._size), bits(self._size))[0]
 

@@ -169,7 +169,7 @@ class SpillFile:
         self._free.append(self._used.pop(old))
         return True
 
-    def passed(self, key: Hashable) -> None:
+    def forget(self, key: Hashable) -> None:
         """Forget a chunk that is not expected to be read again."""
         with self._lock:
             slot = self._used.get(key)

@@ -30,8 +30,8 @@ from fsbridge.layouts.files.elements.pieces import (
     Piece,
     SlabLimits,
     Slabs,
-    cut,
-    cutting,
+    choose_slabs,
+    cut_grid,
     stored_chunks,
 )
 from fsbridge.layouts.files.elements.spill import Spill, SpillFile
@@ -76,25 +76,25 @@ class ChunkSupply:
         self._divided: dict[Index, bool] = {}
         self._metadata = version.chunks.metadata
         kept = kept_order(self._metadata, selection, order)
-        self._slabs = self._cutting(selection) if kept == native_order(self._metadata) else Slabs()
-        self._metadata = cut(self._metadata, self._slabs)
+        self._slabs = self._choose_slabs(selection) if kept == native_order(self._metadata) else Slabs()
+        self._metadata = cut_grid(self._metadata, self._slabs)
         self._arrangement = Arrangement(self._metadata, kept)
         self._reordered = self._arrangement.differs
-        self.shaped = self._arrangement.shaped
+        self.reshape = self._arrangement.reshape
         self._slots: SpillFile | None = None
         needed = self._band(selection, order)
         self._reserved = needed > 0
         if needed:
             self._slots = SpillFile(spill, self._largest(), needed)
 
-    def _cutting(self, selection: Selection) -> Slabs:
+    def _choose_slabs(self, selection: Selection) -> Slabs:
         """Choose how chunks are cut into slabs; not at all for a remote store, or for chunks too large for the cache."""
         of = self._version.chunks
         chunks = of.array.chunks
         whole = self.remote or not chunks.in_parts
         if whole or self._largest() > min(of.max_chunk, self._cache.budget // 2):
             return Slabs()
-        return cutting(self._metadata, selection, native_order(self._metadata), self._slab_limits)
+        return choose_slabs(self._metadata, selection, native_order(self._metadata), self._slab_limits)
 
     @property
     def metadata(self) -> ArrayMetadata:
@@ -175,11 +175,11 @@ class ChunkSupply:
         if slots is not None and slots.holds(key := self._key(piece)):
             with slots.using(key, piece.size) as view:
                 if view is not None:
-                    look(self.shaped(view, piece.index))
+                    look(self.reshape(view, piece.index))
                     return
-        look(self.shaped(self._load(piece), piece.index))
+        look(self.reshape(self._load(piece), piece.index))
 
-    def ranged(self, piece: Piece, out: NDArray[Any], source: Sequence[slice | int]) -> bool:
+    def copy_ranges(self, piece: Piece, out: NDArray[Any], source: Sequence[slice | int]) -> bool:
         """Copy `piece[source]` into `out` by ranges if it is a chunk too large to be decoded whole; else return False.
 
         TooLarge if the codec can only decode whole chunks.
@@ -207,7 +207,7 @@ class ChunkSupply:
             and piece.size <= self._cache.budget // 2  # two larger ones would evict each other unused
         ]  # fmt: skip
         if len(wanted) > 1:
-            self._helpers.share([partial(self._quietly, piece) for piece in wanted])
+            self._helpers.share([partial(self._load_quietly, piece) for piece in wanted])
 
     def fetch(self, indices: Iterable[Index]) -> None:
         """Prefetch the stored bytes of chunks from a remote store, each chunk once."""
@@ -222,7 +222,7 @@ class ChunkSupply:
         if len(self._fetched) > REMEMBERED_CHUNKS:
             self._fetched.clear()
 
-    def passed(self, index: Index) -> None:
+    def give_up(self, index: Index) -> None:
         """Note that a piece is not expected to be read again: it is the first to go when room is needed."""
         chunk = self._chunks.known.get(self._slabs.chunk(index))
         if chunk is not None:
@@ -231,9 +231,9 @@ class ChunkSupply:
             if piece.is_slab and piece.start + piece.size == chunk.size:
                 self._cache.consumed(self._key(self._slabs.whole(chunk)))
             if self._slots is not None:
-                self._slots.passed(self._key(piece))
+                self._slots.forget(self._key(piece))
 
-    def _quietly(self, piece: Piece) -> None:
+    def _load_quietly(self, piece: Piece) -> None:
         if self._cache.holds(self._key(piece)):
             return
         with contextlib.suppress(FsbridgeError, OSError):

@@ -77,7 +77,7 @@ class FileType:
             return str(error)
         return None
 
-    def planned(self, view: View) -> Plan:
+    def make_plan(self, view: View) -> Plan:
         """Return what the file consists of; Unfit if it cannot hold the array."""
         self._check(view)
         assert self.plan is not None, f"{self.suffix} is made elsewhere"

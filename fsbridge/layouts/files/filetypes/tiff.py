@@ -281,7 +281,7 @@ def _written(
     assert place is not None
     start = place[0]
     stop = start + view.selection.size * dtype.itemsize
-    return FileMap(max(recorder.end, stop), Elements(start, order, dtype), outside(recorder.merged(), start, stop))
+    return FileMap(max(recorder.end, stop), Elements(start, order, dtype), outside(recorder.merge(), start, stop))
 
 
 def outside(pieces: tuple[tuple[int, bytes], ...], start: int, stop: int) -> tuple[tuple[int, bytes], ...]:

@@ -109,17 +109,17 @@ class _Tiles:
             box: tuple[Span, ...] = (*((int(i), int(i) + 1) for i in leading), (low, high), (left, right))
             box = box if level.samples == 1 else (*box, (0, level.samples))
             elements = self._reader.read_box(box)
-            shown = elements.view(level.dtype) if self._convert is None else self._converted(elements, box)
+            shown = elements.view(level.dtype) if self._convert is None else self._convert_elements(elements, box)
             block[: high - low, : right - left] = shown.reshape(high - low, right - left, level.samples)
         return block
 
-    def _converted(self, elements: np.ndarray[Any, Any], box: Sequence[Span]) -> np.ndarray[Any, Any]:
+    def _convert_elements(self, elements: np.ndarray[Any, Any], box: Sequence[Span]) -> np.ndarray[Any, Any]:
         assert self._convert is not None
         try:
             return self._convert(elements)
         except Misfit as error:
             inside = np.unravel_index(error.position, elements.shape)
-            raise error.named(
+            raise error.locate(
                 self._reader.index([low + int(at) for (low, _), at in zip(box, inside, strict=True)])
             ) from None
 

@@ -125,7 +125,7 @@ class TableFile(File):
             return content
         if taken > limit:
             raise TooLarge(f"{self._directory.path.member}: a table of over {limit} bytes is too large to make")
-        with shared.made.room.taken(taken + 2 * most):
+        with shared.made.room.take(taken + 2 * most):
             content = cache.peek(key)
             if content is None:  # the elements are read first, because making room for the text evicts chunks
                 reader = Reader(limit)

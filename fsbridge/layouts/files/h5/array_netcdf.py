@@ -68,7 +68,7 @@ def _write(walk: Walk, array: OpenArray, view: View) -> Walked:
 
 
 def _open(array: OpenArray, view: View) -> Opened:
-    return Opened(array, view, array.settled())
+    return Opened(array, view, array.find_version())
 
 
 class _Beside:
@@ -175,7 +175,7 @@ class _Beside:
             raise TooLarge(f"{self._array.name} and what it names are looked for at more than {MAX_LOOKS} places")
         pair = _array_at(group, path)
         self.seen.append(Seen(_version_at, (group, path), None if pair is None else pair[1].version))
-        return None if pair is None else self._array.beside(pair[0], path.rpartition("/")[2], pair[1])
+        return None if pair is None else self._array.open_beside(pair[0], path.rpartition("/")[2], pair[1])
 
 
 def _array_at(group: SourceMember, path: str) -> tuple[SourceMember, Array] | None:

@@ -66,7 +66,7 @@ class Making:
 
     def _run(self) -> None:
         try:
-            with self._room.taken(1, self._count):
+            with self._room.take(1, self._count):
                 self.result = self._make()
             if self._late:
                 log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self._count(), self._watch.seconds)

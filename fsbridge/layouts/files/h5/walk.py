@@ -238,7 +238,7 @@ class Walk:
         """Return the elements of an array that must lie in the skeleton (`Stored.items`)."""
         if view.selection.size > MAX_TEXTS:
             raise TooLarge(f"the array has more than {MAX_TEXTS} elements of variable length")
-        version = array.settled()
+        version = array.find_version()
         items = array.elements(array.current(version), view.selection, spec.stored(view).order)
         count = sum(len(item) for item in items.reshape(-1).tolist())
         if self._variable + count > VARIABLE_BYTES:
@@ -252,7 +252,7 @@ def _reopen(group: OpenGroup, name: str, version: Hashable) -> Opened:
     """Return an array of a group that is being read; Stale if it is another one by now, or there is none."""
     try:
         array = group.reopen_array(name, version)
-        return Opened(array, array.view(), array.settled())
+        return Opened(array, array.view(), array.find_version())
     except NotFound as error:
         raise Stale(f"{name!r} has gone since the group's file was made: {error}") from None
 

@@ -145,7 +145,7 @@ class PlatePicture(File):
         cache, key = some.array.chunks.cache, ("wells", self.version, *present.values())
         content = cache.peek(key)
         if content is None:
-            with some.array.shared.made.room.taken(_WORK_BYTES):
+            with some.array.shared.made.room.take(_WORK_BYTES):
                 made = self._drawn(present)
             content = cache.get_all(key, lambda: made, len(made))
         return content

@@ -242,8 +242,8 @@ def test_nothing_is_made_ahead_for_a_file_that_is_closed(when: str, tmp_path: Pa
     """`head` of a long file left eight windows to be made for no reader."""
 
     class ClosedMeanwhile(ElementBytes):
-        def _assembled(self, number: int) -> memoryview:
-            view = super()._assembled(number)
+        def _assemble(self, number: int) -> memoryview:
+            view = super()._assemble(number)
             self.close()
             return view
 

@@ -26,7 +26,7 @@ from fsbridge.kernel.handles import begun_listing
 from fsbridge.kernel.limits import Limits
 from fsbridge.layouts.files.arrays import listing
 from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View
-from fsbridge.layouts.files.arrays.nodes import planned
+from fsbridge.layouts.files.arrays.nodes import make_plan
 from fsbridge.layouts.files.arrays.open_array import SharedLimits
 from fsbridge.metadata import JSON
 from fsbridge.mount.lifecycle import Tree, open_tree
@@ -416,9 +416,9 @@ def test_headers_are_made_once_for_arrays_that_differ_in_attributes_only(
 
     def noted(view: View, suffix: str) -> FileMap | Generated:
         made.append(suffix)
-        return planned(view, suffix)
+        return make_plan(view, suffix)
 
-    monkeypatch.setattr(listing, "planned", noted)
+    monkeypatch.setattr(listing, "make_plan", noted)
     found = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=formats))
     entries = all_entries(found)
     found.close()

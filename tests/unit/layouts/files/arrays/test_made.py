@@ -141,7 +141,7 @@ def test_p6_files_are_made_one_after_the_other_where_they_have_no_room_together(
     made, seen, goes_on = MadeFiles(4 * MIB), Counter[str](), threading.Event()
 
     def make(name: str, needed: int) -> None:
-        with made.room.taken(needed):
+        with made.room.take(needed):
             seen[name] += 1
             assert goes_on.wait(60)
 
@@ -165,9 +165,9 @@ def test_p7_a_file_of_a_store_that_hangs_stops_no_other_one() -> None:
     made, done = MadeFiles(4 * MIB, stalled_seconds=0.05), threading.Event()
 
     def make() -> None:
-        with made.room.taken(2 * MIB):
+        with made.room.take(2 * MIB):
             done.set()
 
-    with made.room.taken(2 * MIB):
+    with made.room.take(2 * MIB):
         threading.Thread(target=make, daemon=True).start()
         assert done.wait(20)

@@ -20,7 +20,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Stale
 from fsbridge.layouts.files.arrays.open_array import SharedLimits
 from fsbridge.layouts.files.arrays.selection import parse_region, whole
-from fsbridge.layouts.files.elements.pieces import SLAB_LIMITS, SlabLimits, Slabs, cutting
+from fsbridge.layouts.files.elements.pieces import SLAB_LIMITS, SlabLimits, Slabs, choose_slabs
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.mount.lifecycle import Tree
 from fsbridge.tree import File, Handle
@@ -244,4 +244,4 @@ def test_what_is_cut(chunks: tuple[int, ...], order: tuple[int, ...] | None, reg
     """Into equal slabs along the slowest dimension; a prime extent is not cut, nor are reads of rows of all."""
     array = metadata(chunks, order)
     selection = whole(array.shape) if region == ":" else parse_region(region, array.shape)
-    assert cutting(array, selection, order or tuple(range(len(chunks)))) == expected
+    assert choose_slabs(array, selection, order or tuple(range(len(chunks)))) == expected

@@ -91,8 +91,8 @@ def test_spilt_chunks_that_are_not_read_again_leave_their_slots(tmp_path: Path) 
     file = SpillFile(spill, SLOT)
     for number in range(100):
         file.put(number, memoryview(content(number)))
-        file.passed(number)
-        file.passed(number + 1000)
+        file.forget(number)
+        file.forget(number + 1000)
     assert spill.limit - spill.free == 102_400, "one slot was enough"
     with file.using(99, SLOT) as view:
         assert view is None

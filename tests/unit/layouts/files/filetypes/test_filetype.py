@@ -454,4 +454,4 @@ def test_a_writer_that_goes_back_changes_no_more_than_it_writes() -> None:
     recorder.write(b"HE")
     recorder.seek(4)
     recorder.write(b"E")
-    assert recorder.merged() == ((0, b"HEadEr"),)
+    assert recorder.merge() == ((0, b"HEadEr"),)
