@@ -270,7 +270,7 @@ class Look:
         supply = ChunkSupply(FoundChunks(version), selection, order, Workers("helper", 0), Spill("/", 0))
         reader = ElementReader(metadata, selection, order, supply, self._context.cache.budget)
         if not metadata.dtype.itemsize:
-            return reader.objects(LABEL_BYTES), version
+            return reader.read_objects(LABEL_BYTES), version
         if metadata.dtype.numpy is None:
             raise Unsupported(f"numpy has no type for {metadata.dtype.native}")
         return reader.read(0, selection.size).view(metadata.dtype.numpy).reshape(selection.shape), version

@@ -128,7 +128,7 @@ class OrderedArray:
         for selection in self._bands():
             supply, reader = self._open(selection)
             try:
-                elements = reader.objects().reshape(-1)
+                elements = reader.read_objects().reshape(-1)
             finally:
                 supply.close()
             yield [_utf8(item) if isinstance(item, str) else bytes(item) for item in elements]

@@ -16,13 +16,13 @@ _LEAST_PICTURE = 5
 
 
 def color_axis(view: View) -> int | None:
-    """The dimension of a picture of bytes that holds red, green, blue (and alpha) in 3 or 4 elements; None if there is none.
+    """Return the dimension that holds red, green, blue (and alpha) in a picture of bytes; None if there is none.
 
-    It is an axis that is named as channels, or the last of three axes without names. If channels are described, they must be
-    called red, green and blue, or have these colours and no names, because three microscope channels are not a colour
-    picture. Stacks are no colour pictures either. Axes of length 1 are ignored.
+    It has 3 or 4 elements, and is an axis that is named as channels, or the last of three axes without names. If channels
+    are described, they must be called red, green and blue, or have these colours and no names, because three microscope
+    channels are not a colour picture. Stacks are no colour pictures either. Axes of length 1 are ignored.
     """
-    dtype, places = view.dtype, _extended(view)
+    dtype, places = view.dtype, _find_long_dimensions(view)
     if dtype is None or dtype != "u1" or len(places) != 3:
         return None
     named = [i for i in places if is_channel(view.axes[i])]
@@ -41,12 +41,12 @@ def color_axis(view: View) -> int | None:
 
 def color_order(view: View, axis: int) -> tuple[int, ...]:
     """Return the region's dimensions for interleaved colours: axes of length 1, then rows, columns, colours."""
-    places = _extended(view)
+    places = _find_long_dimensions(view)
     ones = [i for i in view.picture if i not in places]
     return (*ones, *(i for i in view.picture if i in places and i != axis), axis)
 
 
-def _extended(view: View) -> list[int]:
+def _find_long_dimensions(view: View) -> list[int]:
     """Return the dimensions longer than one element; all dimensions if there are at most three."""
     every = list(range(len(view.shape)))
     return every if len(every) <= 3 else [i for i in every if view.shape[i] != 1]

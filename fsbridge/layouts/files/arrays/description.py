@@ -32,7 +32,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def description(view: View, collisions: Sequence[str]) -> bytes:
-    """The document. `collisions`: one sentence for each file name that something else has taken."""
+    """Return the document. `collisions`: one sentence for each file name that something else has taken."""
     document = _document(view, collisions)
     try:
         return _text(document)
@@ -49,7 +49,7 @@ def size_without_attributes(view: View) -> int | None:
 
 
 def size_with_attributes(view: View, without: int | None) -> int:
-    """Return the size of the document. `without`: what `size_without_attributes` says of the array or one like it."""
+    """Return the size of the document. `without`: what `size_without_attributes` returns for it, or for one like it."""
     if without is not None:
         with suppress(ValueError, TypeError):
             return without + len(_compact(legible(view.metadata)).encode())

@@ -98,8 +98,8 @@ _OPEN_WINDOWS, _OPEN_BYTES = 6, 48 * MIB
 each read would be assembled alone, from chunks that may have been evicted."""
 
 _PASSED_BYTES = 4 * WINDOW_BYTES
-"""Most bytes before the reader's position whose chunks are given up at once. Only these chunks may still be in the cache,
-because windows finish in any order."""
+"""Chunks of at most so many bytes before the reader's position are given up at once. Windows finish in any order, so these
+chunks may still be in the cache; earlier ones are not."""
 
 _FEW = 16 * 1024
 """Most bytes of a request that the event loop assembles itself from chunks in memory: enough for a page of `mmap`."""
@@ -159,11 +159,11 @@ class ElementBytes:
         self.size = math.prod(reader.shape) * self._width
         """Bytes of all elements, as the file has them."""
         wanted = min(max(SMALL_WINDOW_BYTES, reader.chunks_across * PART_BYTES), WINDOW_BYTES)
-        self.window = self._unit(min(wanted, cache.budget // WINDOW_PART))
+        self.window = self._choose_window(min(wanted, cache.budget // WINDOW_PART))
         """Bytes that are prefetched at a time; 0 if the file is not longer than one window."""
 
-    def _unit(self, most: int) -> int:
-        """Return the bytes of all whole elements, rows or planes that fit into `most`; 0 if no element or all fit."""
+    def _choose_window(self, most: int) -> int:
+        """Return how many of `most` bytes whole planes, rows or elements fill; 0 if no element fits, or if all do."""
         if self.size <= most or most < self._width:
             return 0
         unit = self._width
@@ -224,7 +224,7 @@ class ElementBytes:
             self.close()
 
     def read(self, start: int, stop: int) -> Buffer:
-        """Bytes [start, stop) of the elements."""
+        """Return bytes [start, stop) of the elements."""
         if not self.window or start // self.window == (stop - 1) // self.window:
             return self._read_within(start // self.window if self.window else 0, start, stop)
         out = np.empty(stop - start, np.uint8).data
@@ -237,7 +237,7 @@ class ElementBytes:
         return out
 
     def _read_within(self, number: int, start: int, stop: int) -> Buffer:
-        """Bytes [start, stop), all of one window."""
+        """Return bytes [start, stop), which lie in one window."""
         coming = number in self._ahead and self._cache.holds((self, number))
         if coming or (number == self._last + 1 and number not in self._ahead):  # waiting is faster than many small parts
             with contextlib.suppress(FsbridgeError):  # the damage may be in other bytes
@@ -262,7 +262,7 @@ class ElementBytes:
             self._reader.fetch(start // self._width)
 
     def _assemble(self, number: int) -> memoryview:
-        """All bytes of a window."""
+        """Return all bytes of a window, which are assembled if they are not in memory."""
         begin = number * self.window
         end = min(begin + self.window, self.size)
         self._ahead.setdefault(number, False)
@@ -286,14 +286,14 @@ class ElementBytes:
             self._behind = self._reader.give_up(max(self._behind, last - _PASSED_BYTES // self._width), last)
 
     def _fill(self, first: int, last: int, out: memoryview) -> None:
-        """Elements [first, last) as the file has them."""
+        """Fill `out` with elements [first, last) as the file has them."""
         if self._convert is None:
             self._reader.read_into(first, last, out)
         else:
             np.frombuffer(out, self._elements.dtype)[...] = self._convert_elements(first, self._reader.read(first, last))
 
     def _convert_elements(self, first: int, elements: NDArray[Any]) -> NDArray[Any]:
-        """Elements from number `first` on as the file has them."""
+        """Return elements as the file has them. `first`: the number of the first one, for an error that names an element."""
         assert self._convert is not None
         try:
             return self._convert(elements)
@@ -302,7 +302,7 @@ class ElementBytes:
             raise error.locate(self._reader.index([int(at) for at in place])) from None
 
     def _forget(self, before: int) -> None:
-        """Drop the windows before number `before`. Their buffers are reused first."""
+        """Drop the windows before number `before`, so that their buffers are the next that are reused."""
         for number in list(self._ahead):
             if number < before:
                 self._ahead.pop(number, None)

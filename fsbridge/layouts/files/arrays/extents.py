@@ -264,7 +264,7 @@ class Recorder:
         return self.position
 
     def tell(self) -> int:
-        """The present position."""
+        """Return the present position."""
         return self.position
 
     def flush(self) -> None:
@@ -283,6 +283,6 @@ class Recorder:
 
 
 def whole_file(view: View, header: bytes, order: tuple[int, ...], dtype: np.dtype[Any]) -> FileMap:
-    """A header, then all elements."""
+    """Return a file that consists of a header and all elements."""
     size = len(header) + view.selection.size * dtype.itemsize
     return FileMap(size, Elements(len(header), order, dtype), ((0, header),) if header else ())

@@ -37,13 +37,13 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 def list_files(
     array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again, rows: SeenMembers | None = None
 ) -> list[Entry]:
-    """The entries of an array's files. Files with names that something else has taken are left out.
+    """Return the entries of an array's files, except those with names that something else has taken.
 
     `rows`: collects the array for the group's page.
     """
     if array.metadata.attributes_error is not None:
         return list(_list_unsized_files(array, wanted, name, others, again))
-    sizes = _sizes(array, wanted)
+    sizes = _find_sizes(array, wanted)
     if rows is not None:
         rows.array(array, sizes.alike)
     collisions, mtime_ns = others.collisions(array.name), array.mtime_ns()
@@ -69,7 +69,7 @@ def list_files(
 def _list_unsized_files(
     array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again
 ) -> Iterator[Entry]:
-    """Yield the entries of an array whose attributes cannot be read: opening a file that needs them raises the reason."""
+    """Yield the entries of an array with unreadable attributes. Opening a file that needs these raises the reason."""
     mtime_ns = array.mtime_ns()
     yield _make_unsized_entry(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
     for suffix in list_suffixes(array.view(), wanted):
@@ -99,17 +99,18 @@ def list_linked_suffixes(array: OpenArray, wanted: Sequence[str], name: str, oth
     return ["json", *(suffix for suffix in list_suffixes(array.view(), wanted) if others.leave(name, suffix))]
 
 
-def _sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
-    """Return the sizes of an array's files, found once for arrays that share metadata and axes: most arrays of a store.
+def _find_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
+    """Return the sizes of an array's files.
 
-    For others most of it is found once for those that are alike.
+    They are found once for all arrays that share metadata and axes, as most arrays of a store do. For others most of the
+    work is done once for those that are alike.
     """
     name = array.name
     kind = "sizes", array.x_first, len(name) if is_plain(name) else name
-    return array.surroundings.shared(kind, array.metadata, lambda: _own_sizes(array, wanted))
+    return array.surroundings.shared(kind, array.metadata, lambda: _find_own_sizes(array, wanted))
 
 
-def _own_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
+def _find_own_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
     view, shared = array.view(), array.shared.sizes
     alike = _alike(view)
     sizes = shared.get(alike) or shared.put(alike, _measure(view, alike, wanted))

@@ -20,7 +20,7 @@ from fsbridge.tree import Buffer
 
 
 class MadeHandle(BytesHandle):
-    """An open file that was made as a whole. `closed` is called when it is closed."""
+    """An open file that was made as a whole. `closed` is called when the file is closed."""
 
     __slots__ = ("_closed",)
 
@@ -52,9 +52,9 @@ class Room:
 
     @contextmanager
     def take(self, needed: int, progress: Callable[[], int] = int) -> Iterator[None]:
-        """Return a context for making a file, which takes `needed` of the room. Entering it waits until that much is free.
+        """Return a context in which a file is made, and takes `needed` of the room. Waits first until that much is free.
 
-        `progress` returns another number whenever making the file has got on.
+        `progress` must return another number whenever making the file has got on.
         """
         own = object()
         with self._changed:

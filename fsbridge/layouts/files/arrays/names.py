@@ -60,7 +60,7 @@ class Neighbours:
 
     @classmethod
     def among(cls, members: Iterable[str]) -> Neighbours:
-        """Return the neighbours among all members of a group."""
+        """Return those of all members of a group that are neighbours."""
         odd = sorted(name for name in members if "[" in name or "." in name)
         claims: dict[str, list[str]] = {}
         for name in odd:

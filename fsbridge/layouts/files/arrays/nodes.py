@@ -60,7 +60,7 @@ class DescriptionFile(File):
         again: Callable[[], DescriptionFile | None],
         size: int | None = None,
     ) -> None:
-        """`again` finds the present file (None: it is gone), because an open must see the present store."""
+        """`again` returns the file as it is now, or None if it is gone, because opening must show the present store."""
         self.array = array
         self.version = description_version(array.identity, collisions)
         self._collisions = collisions
@@ -74,7 +74,7 @@ class DescriptionFile(File):
         return Attrs("file", self._size, self.array.array.mtime_ns)
 
     def open(self) -> BytesHandle:
-        """Open it; Stale when the array is no longer what this file describes."""
+        """Open the file; Stale if the array is no longer the one that it describes."""
         file = self._again()
         if file is None or file.version != self.version:
             raise Stale("the array's description has changed since the file was looked up")
@@ -132,7 +132,7 @@ class ArrayFile(File):
         return Attrs("file", size, self.array.mtime_ns())
 
     def open(self) -> MapHandle | BytesHandle:
-        """Open the present version; Stale when the metadata, a chunk that was used, or what describes it has changed."""
+        """Open the file; Stale if the metadata, a chunk that was used, or what describes the array has changed."""
         if isinstance(self._plan, Generated):
             content, digest = self._make_once(self._plan)
             return self.array.shared.made.handle(content, (self.version, digest) if digest else self.version)

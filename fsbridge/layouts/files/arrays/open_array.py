@@ -45,7 +45,7 @@ _WHOLE_BYTES = 256 * MIB
 """Most bytes of elements in memory at once. A limit is needed because a document can declare elements of a GB each (P6)."""
 
 _LISTED_ARRAYS = 4096
-"""Arrays of which nothing was read yet whose numbers are kept, so that the next listing shows the same files."""
+"""Most arrays that keep their number before anything of them is read, so that the next listing shows the same files."""
 
 MOST_LABELS = 1 << 24
 """Most labels of a dimension, as many as a table has elements. An array without elements may claim any number of rows."""
@@ -117,7 +117,7 @@ class Shared:
             return cast(P, self._parts[kind])
 
     def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, look: Look) -> OpenArray:
-        """The array at the path `names`: the same object while its version and its surroundings are the same.
+        """Return the array at the path `names`: the same object while its version and its surroundings are the same.
 
         So its files keep their pages.
         """
@@ -145,7 +145,7 @@ class Shared:
             return self._known.get(array.names, array)
 
     def note_reading(self, array: OpenArray) -> None:
-        """Have the array's number used no more once it is dropped from memory: chunks and axes may then be others."""
+        """Note that the array was read: once dropped from memory it gets another number, because chunks may have changed."""
         self._listed.drop(array.names)
 
 
@@ -231,7 +231,7 @@ class OpenArray:
             present.resume(used_chunks)
 
     def find_version(self) -> Hashable:
-        """The version of the array as it is now; Stale when its metadata is no longer this version's."""
+        """Return the version of the array as it is now; Stale if its metadata has changed since it was opened."""
         try:
             self.current(self.version)
         except Stale:
@@ -239,7 +239,7 @@ class OpenArray:
         return self.version
 
     def settle(self) -> None:
-        """Find out the present version of the array that is at this path by now (`tree.Node.settle`)."""
+        """Find out the present version of the array that is at this path now (`tree.Node.settle`)."""
         self.shared.find_newest(self).find_version()
 
     @cached_property
@@ -253,7 +253,7 @@ class OpenArray:
         return self.meaning.axes
 
     def mtime_ns(self) -> int:
-        """Return the later mtime of metadata and directory of chunks, which a chunk rewritten in place may not change."""
+        """Return the later mtime of metadata and directory of chunks. A chunk rewritten in place may change neither."""
         try:
             return max(self.array.mtime_ns, self.array.chunks.mtime_ns())
         except FsbridgeError:  # the time of the chunks is not known
@@ -293,9 +293,9 @@ class OpenArray:
             elif not dimension and axis.scale is not None and axis.unit is not None and is_time(axis):
                 times = axis.offset + axis.scale * np.arange(pick.length)
                 labels[dimension] = Label(name, times, Values(unit=axis.unit, calendar=axis.calendar), unit)
-        return Labels(self.name, labels, self._words() if dimensions else {})
+        return Labels(self.name, labels, self._read_words() if dimensions else {})
 
-    def _words(self) -> dict[Path, NDArray[Any]]:
+    def _read_words(self) -> dict[Path, NDArray[Any]]:
         """Return what numbers stand for, by field. All numbers in a field of a compound must have a word, else none has."""
         shape, dtype = self.metadata.shape, self.metadata.dtype.numpy
         wanted = self.meaning.values.words if dtype is not None else {}
@@ -335,7 +335,7 @@ class OpenArray:
         reader, supply = self.reader(version, selection, order)
         try:
             if not self.metadata.dtype.itemsize:
-                return reader.objects(most)
+                return reader.read_objects(most)
             elements = reader.read(0, selection.size)
             dtype = self.view().dtype
             return elements.view(dtype if dtype is not None else elements.dtype).reshape(reader.shape)

@@ -61,7 +61,7 @@ class PlaneSpace(Numbering, Space):
         return next((suffix for suffix in _LISTED_TYPES if fits[suffix] is None), None)
 
     def selection(self, at: Index) -> Selection:
-        """The plane at those coordinates."""
+        """Return the region that is the plane at those coordinates."""
         selection = self._region
         for dimension, coordinate in zip(self._dimensions, at, strict=True):
             selection = selection.at(dimension, coordinate)
@@ -72,12 +72,12 @@ class PlaneSpace(Numbering, Space):
         return f"{coordinate:0{max(4, len(str(self.counts[axis] - 1)))}d}"
 
     def node(self, position: int) -> AnyNode:
-        """The node at `position`."""
+        """Return the node at `position`."""
         at = self.prefix(position)
         return PlaneFile(self, at[:-1], _SUFFIXES[at[-1]]) if len(at) == self.rank else SlicesDirectory(self, at)
 
     def name(self, position: int) -> str:
-        """The path of the node at `position` below `NAME.slices`."""
+        """Return the path of the node at `position` below `NAME.slices`."""
         at = self.prefix(position)
         path = "/".join(self.spell_coordinate(axis, coordinate) for axis, coordinate in enumerate(at[: self.depth]))
         return f"{path}.{_SUFFIXES[at[-1]]}" if len(at) == self.rank else path
@@ -104,7 +104,7 @@ class SlicesDirectory(Directory):
         return Attrs("directory", 0, self.space.array.mtime_ns())
 
     def lookup(self, name: bytes) -> AnyNode:
-        """A directory or a plane, in any file type that can hold it."""
+        """Return the directory of that name, or the plane in any file type that can hold it."""
         number, dot, suffix = name.decode("ascii", "replace").partition(".")
         at = (*self._at, self._coordinate(number))
         if self._deeper:
@@ -166,7 +166,7 @@ class PlaneFile(File):
         return self._find_file().measure()
 
     def open(self) -> Handle:
-        """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
+        """Open the file; Stale if the array's metadata, or a chunk that was used, has changed."""
         return self._find_file().open()
 
     @property
@@ -177,7 +177,7 @@ class PlaneFile(File):
         self._space.array.settle()
 
     def _find_file(self) -> ArrayFile:
-        """The file; NotFound when its type cannot hold the plane."""
+        """Return the file of the plane; NotFound if its type cannot hold the plane."""
         if self._file is None:
             space = self._space
             name = space.spell_coordinate(space.depth - 1, self._at[-1])

@@ -77,7 +77,7 @@ class Selection:
         )
 
     def at(self, dimension: int, position: int) -> Selection:
-        """Return the region with `dimension` (an index into `picks`) reduced to the one `position`, and dropped."""
+        """Return the region at one `position` of `dimension`, an index into `picks`: the dimension is dropped."""
         pick = self.picks[dimension]
         one = Pick(pick.start + position * pick.step, 1, 1, True)
         return Selection((*self.picks[:dimension], one, *self.picks[dimension + 1 :]))
@@ -85,7 +85,7 @@ class Selection:
 
 @lru_cache(maxsize=1024)
 def whole(shape: tuple[int, ...]) -> Selection:
-    """All of an array."""
+    """Return the selection of all of an array."""
     return Selection(tuple(Pick(0, 1, n) for n in shape))
 
 

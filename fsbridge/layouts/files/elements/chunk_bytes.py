@@ -20,7 +20,7 @@ from fsbridge.metadata import ArrayMetadata, Index
 
 
 def native_order(metadata: ArrayMetadata) -> tuple[int, ...]:
-    """Dimensions of the array as a decoded chunk has them, slowest first."""
+    """Return the dimensions of the array as a decoded chunk has them, slowest first."""
     return metadata.order or tuple(range(len(metadata.shape)))
 
 
@@ -28,10 +28,10 @@ def kept_order(metadata: ArrayMetadata, selection: Selection, order: Sequence[in
     """Return the order in which chunks are kept for a file in `order`: their own if both have the same fastest dimension."""
     native = native_order(metadata)
     kept = {i for i, pick in enumerate(selection.picks) if not pick.dropped}
-    return native if _streams(metadata, native, kept) == _streams(metadata, order, kept) else tuple(order)
+    return native if _find_fastest(metadata, native, kept) == _find_fastest(metadata, order, kept) else tuple(order)
 
 
-def _streams(metadata: ArrayMetadata, order: Sequence[int], kept: set[int]) -> int | None:
+def _find_fastest(metadata: ArrayMetadata, order: Sequence[int], kept: set[int]) -> int | None:
     """Return the fastest dimension in `order` that the region keeps and in which chunks are longer than 1, if any."""
     edges = metadata.grid.edges
     return next((i for i in reversed(order) if edges[i] != 1 and i in kept), None)
@@ -55,7 +55,7 @@ class Arrangement:
         return self.order != self._native
 
     def reshape(self, view: memoryview, index: Index) -> NDArray[Any]:
-        """The elements of a chunk, dimensions in the array's order."""
+        """Return the elements of a chunk, dimensions in the array's order."""
         extents = self._extents
         if extents is None:
             shape = self._metadata.grid.chunk_shape(index)

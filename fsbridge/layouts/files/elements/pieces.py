@@ -39,7 +39,7 @@ class FoundChunks:
         self.version = version
         self.known: Known = OrderedDict() if known is None else known
 
-    def all(self, wanted: Sequence[Index]) -> dict[Index, DecodedChunk | None]:
+    def find_all(self, wanted: Sequence[Index]) -> dict[Index, DecodedChunk | None]:
         """Return the wanted chunks of this version; None for one that is not stored. Stale if the array has changed."""
         chunks: dict[Index, DecodedChunk | None] = {}
         for index in wanted:
@@ -57,7 +57,7 @@ class FoundChunks:
 
 
 def stored_chunks(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
-    """Yield the indices of stored chunks whose first coordinates are `prefix`, `most` at most."""
+    """Yield the indices of stored chunks that begin with `prefix`, `most` at most."""
     if len(prefix) == rank:
         yield prefix
         return
@@ -100,7 +100,7 @@ _FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Names the decoded bytes [start, start + size) of a chunk, all of it or a slab, and does not hold them.
+    """Says which decoded bytes of a chunk are meant: [start, start + size), all of it or a slab. It does not hold them.
 
     `index`: its place in the grid of pieces.
     """
@@ -124,7 +124,7 @@ class Slabs:
     count: int = 1
 
     def grid(self, grid: ChunkGrid) -> ChunkGrid:
-        """The grid of slabs."""
+        """Return the grid of slabs."""
         if self.count == 1:
             return grid
         edges = list(grid.edges)
@@ -146,8 +146,8 @@ class Slabs:
         """Return a whole chunk as one piece. If chunks are cut into slabs, its index differs from all slabs' indices."""
         return Piece((*chunk.index, -1) if self.count > 1 else chunk.index, chunk, 0, chunk.size)
 
-    def all(self, chunk: DecodedChunk) -> Iterator[Piece]:
-        """All slabs of a chunk."""
+    def cut(self, chunk: DecodedChunk) -> Iterator[Piece]:
+        """Yield all slabs of a chunk."""
         for number in range(self.count):
             at = chunk.index[self.dimension] * self.count + number if self.count > 1 else 0
             yield self.piece(self._move(chunk.index, at) if self.count > 1 else chunk.index, chunk)

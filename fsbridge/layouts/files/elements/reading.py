@@ -37,7 +37,7 @@ _FEW = 64
 """Most chunks in a read that the event loop answers."""
 
 _REMEMBERED_BANDS = 16
-"""Most bands that one call of `give_up` gives up. If there are more, each is small."""
+"""Most bands that one call of `give_up` drops. If there are more, each is small."""
 
 
 class _ChunkPart(NamedTuple):
@@ -153,9 +153,9 @@ class ElementReader:
             left -= len(chunks)
 
     def give_up(self, start: int, stop: int) -> int:
-        """Note that elements [start, stop) will not be read again, so that the whole bands among them may be dropped.
+        """Note that elements [start, stop) will not be read again: the chunks of whole bands among them may be dropped.
 
-        Returns the first element of the first band that was kept.
+        Returns the first element of the first band that stays.
         """
         for _ in range(_REMEMBERED_BANDS):
             box, following = self._band(start)
@@ -169,8 +169,8 @@ class ElementReader:
     def _band(self, element: int) -> tuple[tuple[Span, ...], int | None]:
         return band(self._metadata.grid, self._selection, self._dimensions, self._shape, element)
 
-    def objects(self, most: float = math.inf) -> NDArray[Any]:
-        """All elements of variable length: texts and bytes. TooLarge if they have more than `most` bytes."""
+    def read_objects(self, most: float = math.inf) -> NDArray[Any]:
+        """Return all elements of variable length: texts or bytes. TooLarge if they have more than `most` bytes."""
         out, left = np.empty(self._shape, object), most
         box = tuple((0, n) for n in self._shape)
         kind = self._metadata.dtype.serializer

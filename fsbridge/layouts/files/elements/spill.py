@@ -53,7 +53,7 @@ class Spill:
             self._taken -= amount
 
     def leaves(self, files: int) -> None:
-        """Change the number of files that are about to free their space by `files`."""
+        """Add `files` to the number of files that are about to free their space."""
         with self._changed:
             self._leaving += files
             self._changed.notify_all()
@@ -90,7 +90,7 @@ class SpillFile:
         return TooLarge(f"{needed} bytes of decoded chunks must be kept beside the cache, {words}")
 
     def _grow(self, slots: int) -> bool:
-        """Allocate more slots (the lock is held, or no other thread knows the file yet)."""
+        """Allocate more slots; False if there is no room (the lock is held, or no other thread knows the file yet)."""
         amount = slots * self._slot
         if not self._spill.take(amount):
             return False
@@ -184,7 +184,7 @@ class SpillFile:
             del self._pinned[slot]
 
     def leave(self) -> None:
-        """Call `close` in another thread, because freeing disk space is slow and the event loop must not wait for it."""
+        """Close the file in another thread: freeing disk space is slow, and the event loop must not wait for it."""
         if self._file >= 0:
             self._spill.leaves(1)
             starting.start(self._leave, "fsbridge-spill")

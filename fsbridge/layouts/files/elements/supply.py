@@ -82,17 +82,17 @@ class ChunkSupply:
         self._reordered = self._arrangement.differs
         self.reshape = self._arrangement.reshape
         self._slots: SpillFile | None = None
-        needed = self._band(selection, order)
+        needed = self._count_reserved(selection, order)
         self._reserved = needed > 0
         if needed:
-            self._slots = SpillFile(spill, self._largest(), needed)
+            self._slots = SpillFile(spill, self._count_largest_bytes(), needed)
 
     def _choose_slabs(self, selection: Selection) -> Slabs:
         """Choose how chunks are cut into slabs; not at all for a remote store, or for chunks too large for the cache."""
         of = self._version.chunks
         chunks = of.array.chunks
         whole = self.remote or not chunks.in_parts
-        if whole or self._largest() > min(of.max_chunk, self._cache.budget // 2):
+        if whole or self._count_largest_bytes() > min(of.max_chunk, self._cache.budget // 2):
             return Slabs()
         return choose_slabs(self._metadata, selection, native_order(self._metadata), self._slab_limits)
 
@@ -111,12 +111,12 @@ class ChunkSupply:
         if self._slots is not None:
             self._slots.leave()
 
-    def _largest(self) -> int:
-        """Bytes of the largest chunk."""
+    def _count_largest_bytes(self) -> int:
+        """Return the bytes of the largest chunk."""
         edges = (max(edge) if isinstance(edge, tuple) else edge for edge in self._metadata.grid.edges)
         return math.prod(edges) * self._metadata.dtype.itemsize
 
-    def _band(self, selection: Selection, order: Sequence[int]) -> int:
+    def _count_reserved(self, selection: Selection, order: Sequence[int]) -> int:
         """Return how many chunks a spill file must hold from the start.
 
         It is 0 if half of the cache holds a band, and also if half of the cache does not hold even one chunk.
@@ -126,7 +126,7 @@ class ChunkSupply:
         while kept and grid.edges[kept[0]] == 1:
             kept.pop(0)
         counts = [min(grid.counts[i], selection.picks[i].length) for i in kept[1:]]
-        chunk = max(1, self._largest())
+        chunk = max(1, self._count_largest_bytes())
         if chunk > self._cache.budget // 2:
             return 0  # such chunks are read by ranges, or one at a time, and spilled if they are decoded again
         room = self._cache.budget // 2 // chunk
@@ -146,7 +146,7 @@ class ChunkSupply:
     def find_all(self, indices: Sequence[Index]) -> list[Piece | None]:
         """Return what `find` returns for each of several pieces, which costs less than single calls."""
         wanted = [self._slabs.chunk(index) for index in indices]
-        known = self._chunks.all(wanted)
+        known = self._chunks.find_all(wanted)
         pairs = [(index, known[chunk]) for index, chunk in zip(indices, wanted, strict=True)]
         return [None if chunk is None else self._slabs.piece(index, chunk) for index, chunk in pairs]
 
@@ -162,7 +162,7 @@ class ChunkSupply:
         return view is not None, view
 
     def peek(self, piece: Piece) -> memoryview | None:
-        """The bytes of a piece, if they are in memory. Never blocks."""
+        """Return the bytes of a piece if they are in memory, else None. Never blocks."""
         view = self._cache.peek(self._key(piece))
         if view is None and piece.is_slab:
             whole = self._cache.peek(self._key(self._slabs.whole(piece.chunk)))
@@ -170,7 +170,7 @@ class ChunkSupply:
         return view
 
     def use(self, piece: Piece, look: Callable[[NDArray[Any]], None]) -> None:
-        """Call `look` with the elements of a piece, decoded now if need be."""
+        """Call `look` with the elements of a piece, which is decoded first if it is not in memory."""
         slots = self._slots
         if slots is not None and slots.holds(key := self._key(piece)):
             with slots.using(key, piece.size) as view:
@@ -191,7 +191,7 @@ class ChunkSupply:
         def read(start: int, stop: int) -> bytes:
             content = of.array.chunks.read_range(chunk.index, chunk.info, start, stop)
             if content is None:
-                raise self._cache.refusal(chunk.size, of.max_chunk, chunk.size + self._extra(piece))
+                raise self._cache.refusal(chunk.size, of.max_chunk, chunk.size + self._count_extra_bytes(piece))
             return content
 
         shape = self._metadata.grid.chunk_shape(chunk.index)
@@ -247,8 +247,8 @@ class ChunkSupply:
             return (self._version.chunks, chunk.index, chunk.version, piece.start, piece.size)
         return (self._version.chunks, chunk.index, chunk.version)
 
-    def _extra(self, piece: Piece) -> int:
-        """Bytes that decoding a piece takes besides its own."""
+    def _count_extra_bytes(self, piece: Piece) -> int:
+        """Return the bytes that decoding a piece takes besides its own."""
         if piece.is_slab:
             return 2 * piece.size  # its stored bytes, and a copy of them as a frame that the codec can decode
         return piece.chunk.info.stored + (piece.size if self._reordered else 0)
@@ -256,7 +256,9 @@ class ChunkSupply:
     def _fits(self, piece: Piece) -> bool:
         """True if a piece can be decoded whole and fits in the cache beside the windows of files."""
         windows = self._cache.budget // _WINDOWS_PART if piece.size > self._cache.budget // 2 else 0
-        return piece.size <= self._version.chunks.max_chunk and self._cache.permits(piece.size, self._extra(piece) + windows)
+        return piece.size <= self._version.chunks.max_chunk and self._cache.permits(
+            piece.size, self._count_extra_bytes(piece) + windows
+        )
 
     def _divides(self, piece: Piece) -> bool:
         """True if a slab can be decoded without the rest of its chunk."""
@@ -276,7 +278,7 @@ class ChunkSupply:
         if failed is not None:
             raise failed.anew()
         if not self._fits(piece):
-            raise self._cache.refusal(piece.size, limit, piece.size + self._extra(piece))
+            raise self._cache.refusal(piece.size, limit, piece.size + self._count_extra_bytes(piece))
         decoded = False
 
         def load(out: memoryview) -> None:
@@ -287,7 +289,7 @@ class ChunkSupply:
         try:
             if piece.is_slab and not self._divides(piece):
                 return self._load(self._slabs.whole(piece.chunk), patient)[piece.start : piece.start + piece.size]
-            view = self._cache.get(self._key(piece), piece.size, load, self._extra(piece), patient)
+            view = self._cache.get(self._key(piece), piece.size, load, self._count_extra_bytes(piece), patient)
         except FsbridgeError as error:
             # Only damage is remembered, because other errors may be gone at the next read.
             if type(error) is CorruptData and len(self._damaged) < _DAMAGED_CHUNKS:
@@ -305,9 +307,9 @@ class ChunkSupply:
             self._decoded.clear()
         if self._slots is None and again and piece.size <= self._spill.free:
             with contextlib.suppress(TooLarge), self._lock:
-                self._slots = self._slots or SpillFile(self._spill, self._largest())
+                self._slots = self._slots or SpillFile(self._spill, self._count_largest_bytes())
         if self._slots is not None and (again or self._reserved):
-            for part in (piece,) if piece.is_slab else self._slabs.all(piece.chunk):
+            for part in (piece,) if piece.is_slab else self._slabs.cut(piece.chunk):
                 self._slots.put(self._key(part), view[part.start - piece.start :][: part.size])
 
     def _decode(self, piece: Piece, out: memoryview) -> None:
