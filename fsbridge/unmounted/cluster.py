@@ -27,11 +27,11 @@ R = TypeVar("R")
 class Cluster:
     """The workers of the cluster with its scheduler at `address`."""
 
-    def __init__(self, sources: WorkSources, address: str) -> None:
+    def __init__(self, sources: WorkSources, address: str, connect_seconds: float = CONNECT_SECONDS) -> None:
         """Connect. SetupError if no scheduler answers, if it has no workers, or if they cannot load fsbridge."""
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are reported by our own messages
         try:
-            self._client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+            self._client = Client(address, timeout=connect_seconds, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             words = str(error).partition("\n")[0] or type(error).__name__
             raise SetupError(f"{address}: no Dask scheduler answers: {words}", "name it as in tcp://HOST:8786") from None

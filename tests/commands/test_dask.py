@@ -17,6 +17,10 @@ from fake_s3 import BUCKET, FakeS3, Fault, Request
 from in_process import fsbridge
 from source_places import tree_of, write_each
 
+from fsbridge.errors import SetupError
+from fsbridge.unmounted.cluster import Cluster
+from fsbridge.unmounted.units import WorkSources
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
@@ -106,12 +110,16 @@ def test_a_worker_that_is_killed_in_the_middle(cluster: LocalCluster, store: Pat
     assert done.stdout.split()[0] == fsbridge("digest", f"{store}//large").stdout.split()[0]
 
 
-def test_no_scheduler_is_one_line(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.unmounted.cluster.CONNECT_SECONDS", 0.2)
+def test_a_scheduler_that_does_not_answer_is_one_line() -> None:
+    with pytest.raises(SetupError, match=r"^tcp://127.0.0.1:1: no Dask scheduler answers: .*\n  name it as in tcp://HOST"):
+        Cluster(WorkSources([]), "tcp://127.0.0.1:1", connect_seconds=0.2)
+
+
+def test_no_scheduler_is_one_line(store: Path, tmp_path: Path) -> None:
     lines: list[list[str | Path]] = [["verify", store], ["export", store, tmp_path / "out"]]
     for words in lines:
-        done = fsbridge(*words, "--dask", "tcp://127.0.0.1:1")
+        done = fsbridge(*words, "--dask", "nonsense://127.0.0.1:1")  # is not waited for
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("fsbridge: tcp://127.0.0.1:1: no Dask scheduler answers")
+        assert done.stderr.startswith("fsbridge: nonsense://127.0.0.1:1: no Dask scheduler answers")
         assert done.stderr.endswith("\n  name it as in tcp://HOST:8786\n")
         assert done.stderr.count("\n") == 2

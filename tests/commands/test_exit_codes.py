@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import os
 import shutil
 from pathlib import Path
@@ -15,7 +14,8 @@ import zarr
 from in_process import fsbridge
 
 from fsbridge import cli
-from fsbridge.unmounted import comparing
+from fsbridge.mount.control import Control
+from fsbridge.unmounted.comparing import Comparison
 
 
 def spoilt(path: Path) -> Path:
@@ -45,12 +45,14 @@ def spoilt(path: Path) -> Path:
         ("ls {}/a.zarr", 0),
         ("cat {}/bad.zarr//c/0 {}/a.zarr//zarr.json", 1),
         ("doctor", 1),
-        ("status", 0),
+        ("status {}", 0),
     ],
 )
 def test_a_verdict_without_a_reader_is_not_0(line: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`verify STORE | true` ends at the first line, before it knows that all is well."""
     spoilt(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    facts = {"mountpoint": str(tmp_path), "source": "/s"}
     zarr.create_array(tmp_path / "holes.zarr", shape=(3,), chunks=(1,), dtype="i4")
     (tmp_path / "broken.zarr").mkdir()
     (tmp_path / "broken.zarr/zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
@@ -58,9 +60,8 @@ def test_a_verdict_without_a_reader_is_not_0(line: str, code: int, tmp_path: Pat
     (tmp_path / "broken.zarr/x/zarr.json").write_text("{")
     reading, writing = os.pipe()
     os.close(reading)
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    monkeypatch.setattr("fsbridge.commands.status.running", list)  # mounts of other tests may not answer
     with (
+        contextlib.closing(Control(facts, {"status": lambda question, _: {"state": "serving"}})),
         open(writing, "w") as output,
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(io.StringIO()) as words,
@@ -93,7 +94,7 @@ def test_an_unforeseen_error_in_a_thread_of_diff_is_exit_code_2(tmp_path: Path, 
         raise ZeroDivisionError("by accident")
 
     spoilt(tmp_path)
-    monkeypatch.setattr(comparing, "_unequal", fail)
+    monkeypatch.setattr(Comparison, "do", staticmethod(fail))
     done = fsbridge("diff", tmp_path / "a.zarr", tmp_path / "good.zarr")
     assert (done.returncode, done.stdout) == (2, "")
     assert "unexpected ZeroDivisionError in test_exit_codes.py, line " in done.stderr

@@ -36,8 +36,8 @@ def test_p10_sighup_reopens_the_log_in_the_background_and_ends_what_had_a_termin
     os.rename(fake.log_path, rotated := fake.log_path.with_suffix(".1"))
     os.kill(fake.daemon, signal.SIGHUP)
     until(lambda: "SIGHUP: dropping caches" in rotated.read_text())
-    for dropped in ("the cache is empty", "what is remembered is forgotten"):
-        until(lambda dropped=dropped: dropped in rotated.read_text() + fake.log())  # type: ignore[misc]
+    dropped = {"the cache is empty", "what is remembered is forgotten"}
+    until(lambda: all(line in rotated.read_text() + fake.log() for line in dropped))
     with contextlib.suppress(OSError):
         (fake.path / "broken").read_bytes()
     until(lambda: "ZeroDivisionError" in fake.log())

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import h5py
 import pytest
 from fake_mount import ended
+from forking import environment
 from hdf5_children import asked, child_of, chunked, stopped, watched
 from hdf5_model import array, opened, values
 from observing import held_by
@@ -245,31 +245,34 @@ def test_p3_no_room_for_a_process_is_no_damage(tmp_path: Path, monkeypatch: pyte
         assert starter.pid is not None
 
 
-def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses, keeps nothing, and starts the next child."""
+WITHOUT_ROOM = """
+import os, resource
+from fsbridge.children import server
+
+del os.pidfd_open
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+if os.geteuid() == 0:
+    os.setuid(65534)  # the limit is not for root
+server.run(lambda sock: None)
+"""
+
+
+def test_p8_the_process_that_starts_children_outlives_a_shortage() -> None:
+    """It refuses, keeps nothing, and serves on, on a system without process descriptors."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     other, given = socket.socketpair()
-
-    def missing(_: int) -> int:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    def refuse() -> int:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(os, "fork", refuse)
-    monkeypatch.setattr(os, "pidfd_open", missing)
-    before = _descriptors()
-    serving = threading.Thread(target=server.serve, args=(theirs, lambda _: None))
-    serving.start()
+    starting_process = subprocess.Popen([sys.executable, "-c", WITHOUT_ROOM], stdin=theirs.fileno(), env=environment())
+    descriptors = []
     with ours, theirs, other, given:
-        for _ in range(2):
+        for _ in range(3):
             socket.send_fds(ours, [server.START], [given.fileno()])
             assert ours.recv(server.MESSAGE_BYTES) == server.NO + os.strerror(errno.EAGAIN).encode()
-        assert _descriptors() == before
+            descriptors.append(len(os.listdir(f"/proc/{starting_process.pid}/fd")))
+        assert len(set(descriptors)) == 1
         given.close()
         assert other.recv(1) == b""
         ours.shutdown(socket.SHUT_RDWR)
-        serving.join()
+        assert starting_process.wait(30) == 0
 
 
 def test_missing_landlock_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
