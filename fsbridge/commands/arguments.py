@@ -199,6 +199,11 @@ _READING = frozenset(("format", "layout", "files", "include_nodes", "exclude_nod
 """The shared options that the help of such a command describes."""
 
 
+def add_place(parser: Parser) -> None:
+    """Add the argument `place`: a source, and a path in its tree."""
+    parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=PLACE)
+
+
 def add_reading(parser: Parser) -> None:
     """Add all options of a command that only looks at the tree. Its help describes few of them."""
     own = set(parser._actions)

@@ -10,7 +10,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import write
-from fsbridge.commands.sources import CommandLine, Problems, Trees, read
+from fsbridge.commands.sources import Problems, Trees, read
 
 PIECE = 4 << 20
 """Bytes that are read at a time: enough for several chunks to be decoded at once, little beside the cache."""
@@ -30,13 +30,12 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print what `argv` names."""
-    line = CommandLine(parser(program), argv)
-    return read(line, lambda opened, problems: _print(line.args, opened, problems))
+    return read(parser(program), argv, _print)
 
 
-def _print(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
+def _print(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:
     for place in args.places:
-        tree, path = opened.at(place)
-        with problems.at(path or place, partial(opened.elsewhere, place)), tree.open(path) as file:
+        tree, path = trees.at(place)
+        with problems.at(path or place, partial(trees.elsewhere, place)), tree.open(path) as file:
             for start in range(0, file.size, PIECE):
                 write(file.read(start, start + PIECE))

@@ -15,7 +15,7 @@ from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
     from fsbridge.unmounted.comparing import Comparison, Difference
-    from fsbridge.unmounted.units import WorkSources
+    from fsbridge.unmounted.units import JobPart, WorkSources
 
 DIFFERENT, TROUBLE = 1, 2
 """Exit codes of diff(1)."""
@@ -51,16 +51,15 @@ def run(program: str, argv: Sequence[str]) -> int:
         line = CommandLine(parser(program), argv)
         args = line.args
 
-        def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Comparison:
+        def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems, part: JobPart) -> Comparison:
             from fsbridge.errors import printable
             from fsbridge.unmounted.comparing import Comparison
-            from fsbridge.unmounted.units import JobPart
 
             def report(difference: Difference) -> None:
                 different.append(difference.path)
                 show(printable(f"{difference.path}: {difference.words}"), DIFFERENT)
 
-            pair, part = (places[0], places[1]), JobPart(*args.part)
+            pair = places[0], places[1]
             return Comparison(sources, pair, problems.tell, report, args.tolerance, args.reversed_axes, part, args.data_only)
 
         code = LongWork(line, [args.first, args.second]).run(make)

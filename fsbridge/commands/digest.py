@@ -16,7 +16,7 @@ from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
     from fsbridge.unmounted.digest import Digest
-    from fsbridge.unmounted.units import WorkSources
+    from fsbridge.unmounted.units import JobPart, WorkSources
 
 
 def parser(program: str) -> Parser:
@@ -48,9 +48,8 @@ def run(program: str, argv: Sequence[str]) -> int:
     known = None if args.check is None else _read(args.check)
     failed: list[str] = []
 
-    def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Digest:
+    def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems, part: JobPart) -> Digest:
         from fsbridge.unmounted.digest import Digest, line
-        from fsbridge.unmounted.units import JobPart
 
         def report(path: str, digest: str) -> None:
             if known is None:
@@ -62,7 +61,7 @@ def run(program: str, argv: Sequence[str]) -> int:
                 failed.append(path)
 
         wanted = None if known is None else frozenset(known)
-        return Digest(sources, places, problems.tell, report, wanted, args.reversed_axes, JobPart(*args.part))
+        return Digest(sources, places, problems.tell, report, wanted, args.reversed_axes, part)
 
     code = LongWork(line, args.places).run(make)
     if known is None:

@@ -19,7 +19,7 @@ from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
     from fsbridge.unmounted.exporting import Destination, Export
-    from fsbridge.unmounted.units import WorkSources
+    from fsbridge.unmounted.units import JobPart, WorkSources
 
 
 def parser(program: str) -> Parser:
@@ -32,7 +32,7 @@ def parser(program: str) -> Parser:
         epilog="exit codes: 0 all is written; 1 wrong usage, no such store, or something cannot be read or written; "
         "8 interrupted: files that are complete stay, and the same command continues",
     )
-    parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
+    arguments.add_place(parser)
     shown = "a directory, which is made if it does not exist, or a URL: s3://BUCKET/PATH, gs://..., az://..."
     parser.add_argument("dest", type=types.path, metavar="DEST", help=shown)
     shown = (
@@ -57,12 +57,11 @@ def run(program: str, argv: Sequence[str]) -> int:
     work = LongWork(line, [args.place], waits=True, remote=is_url)
     begun: list[Export] = []
 
-    def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Export:
+    def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems, part: JobPart) -> Export:
         from fsbridge.threads import starting
         from fsbridge.unmounted.exporting import Choice, Export
-        from fsbridge.unmounted.units import JobPart
 
-        choice, part = Choice(args.include, args.exclude), JobPart(*args.part)
+        choice = Choice(args.include, args.exclude)
         path = places[0][1]
         begun.append(Export(sources, path, _destination(sources.configs[0], path, dest), choice, problems.tell, part))
         if work.progress.is_shown:

@@ -18,9 +18,9 @@ from fsbridge.errors import SetupError
 from fsbridge.installing import install
 
 if TYPE_CHECKING:
-    from fsbridge.unmounted.units import Doers, Work, WorkSources
+    from fsbridge.unmounted.units import Doers, JobPart, Work, WorkSources
 
-    Make: TypeAlias = Callable[[WorkSources, list[tuple[int, str]], Problems], Work[Any, Any]]
+    Make: TypeAlias = Callable[[WorkSources, list[tuple[int, str]], Problems, JobPart], Work[Any, Any]]
 
 REMOTE_THREADS = 32
 """Units at a time for a remote store, where each unit waits for a server."""
@@ -60,7 +60,7 @@ class LongWork:
         self._doers: Doers | None = None
 
     def run(self, make: Make) -> int:
-        """Do the work that `make(sources, places, problems)` returns; return the exit code."""
+        """Do the work that `make(sources, places, problems, part)` returns; return the exit code."""
         try:
             return report(lambda problems: self._perform(make, problems))
         finally:
@@ -88,10 +88,8 @@ class LongWork:
         if self._doers is not None:
             self._doers.close(END_SECONDS)
 
-    def _perform(
-        self, make: Callable[[WorkSources, list[tuple[int, str]], Problems], Work[Any, Any]], problems: Problems
-    ) -> None:
-        from fsbridge.unmounted.units import WorkSources, perform
+    def _perform(self, make: Make, problems: Problems) -> None:
+        from fsbridge.unmounted.units import JobPart, WorkSources, perform
 
         given = [self._line.resolve(place) for place in self._given]
         configs = list(dict.fromkeys(config for config, _ in given))
@@ -99,7 +97,8 @@ class LongWork:
         try:
             for number in range(len(configs)):
                 sources.tree(number)  # its errors are reported before anything begins
-            work = make(sources, [(configs.index(config), path) for config, path in given], problems)
+            places = [(configs.index(config), path) for config, path in given]
+            work = make(sources, places, problems, JobPart(*self._args.part))
             doers = self._doers = self._begin(sources)
             try:
                 with problems.at(self._given[0]):

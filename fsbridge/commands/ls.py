@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import show
-from fsbridge.commands.sources import CommandLine, Problems, Trees, read
+from fsbridge.commands.sources import Problems, Trees, describe_target, read
 
 if TYPE_CHECKING:
     from fsbridge.tree import Attrs
@@ -32,7 +31,7 @@ def parser(program: str) -> Parser:
         description="List the files that a mount of SOURCE would show, in the order of the mount.",
         epilog="exit codes: 0 all is listed; 1 wrong usage, no such store, or something cannot be read; 8 interrupted",
     )
-    parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
+    arguments.add_place(parser)
     parser.add_argument("-l", action="store_true", dest="long", help="also show type, size, time, and targets of links")
     parser.add_argument("-R", action="store_true", dest="recursive", help="also list everything below, as whole paths")
     arguments.add_reading(parser)
@@ -41,14 +40,13 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """List what `argv` names."""
-    line = CommandLine(parser(program), argv)
-    return read(line, lambda opened, problems: _list(line.args, opened, problems))
+    return read(parser(program), argv, _list)
 
 
-def _list(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
-    tree, path = opened.at(args.place)
+def _list(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:
+    tree, path = trees.at(args.place)
     lines = _Lines()
-    with problems.at(path or args.place, partial(opened.elsewhere, args.place)):
+    with problems.at(path or args.place, partial(trees.elsewhere, args.place)):
         attrs = tree.stat(path)
         if attrs.kind == "directory":
             _directory(args, tree, path, "", lines, problems)
@@ -79,11 +77,8 @@ def _line(long: bool, tree: VirtualTree, path: str, shown: str, attrs: Attrs, pr
     with problems.at(path):
         size = tree.stat(path, follow=False).size or 0 if attrs.size is None else attrs.size
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(attrs.mtime_ns / 1e9))
-    leads = ""
-    if attrs.kind == "link":
-        with problems.at(path):
-            leads = f" -> {tree.target(path)}"
-    return f"{stat.filemode(mode(attrs.kind))} {size:>14} {when} {shown}{leads}"
+    target = describe_target(tree, path, attrs, problems)
+    return f"{stat.filemode(mode(attrs.kind))} {size:>14} {when} {shown}{target}"
 
 
 class _Lines:

@@ -24,6 +24,7 @@ from fsbridge.config import Config, parse_place
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, printable
 
 if TYPE_CHECKING:
+    from fsbridge.tree import Attrs
     from fsbridge.unmounted import VirtualTree
 
 FAILED = 1
@@ -152,13 +153,22 @@ class Trees:
             tree.close()
 
 
-def read(line: CommandLine, work: Callable[[Trees, Problems], None]) -> int:
-    """Do `work`, which opens trees by name, and return the exit code."""
+def describe_target(tree: VirtualTree, path: str, attrs: Attrs, problems: Problems) -> str:
+    """Return ` -> TARGET`, to be shown behind the name of a link; empty for what is no link, or cannot be read."""
+    if attrs.kind == "link":
+        with problems.at(path):
+            return f" -> {tree.target(path)}"
+    return ""
+
+
+def read(parser: Parser, words: Sequence[str], work: Callable[[argparse.Namespace, Trees, Problems], None]) -> int:
+    """Do `work`, which gets the parsed `words` and opens trees by name, and return the exit code."""
+    line = CommandLine(parser, words)
     trees = Trees(line)
 
     def body(problems: Problems) -> None:
         try:
-            work(trees, problems)
+            work(line.args, trees, problems)
         finally:
             trees.close()
 

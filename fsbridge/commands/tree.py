@@ -10,7 +10,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import show
-from fsbridge.commands.sources import CommandLine, Problems, Trees, read
+from fsbridge.commands.sources import Problems, Trees, describe_target, read
 
 if TYPE_CHECKING:
     from fsbridge.unmounted import Listed, VirtualTree
@@ -23,7 +23,7 @@ def parser(program: str) -> Parser:
         description="Draw the tree of files that a mount of SOURCE would show.",
         epilog="exit codes: 0 all is shown; 1 wrong usage, no such store, or something cannot be read; 8 interrupted",
     )
-    parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
+    arguments.add_place(parser)
     parser.add_argument("-d", action="store_true", dest="directories", help="show directories only")
     parser.add_argument(
         "-L", type=types.positive, dest="depth", metavar="DEPTH", help="show at most DEPTH levels of directories"
@@ -34,14 +34,13 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Draw what `argv` names."""
-    line = CommandLine(parser(program), argv)
-    return read(line, lambda opened, problems: _draw(line.args, opened, problems))
+    return read(parser(program), argv, _draw)
 
 
-def _draw(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
+def _draw(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:
     from fsbridge.errors import printable
 
-    tree, path = opened.at(args.place)
+    tree, path = trees.at(args.place)
     with problems.at(path or args.place):
         attrs = tree.stat(path)
         show(printable(args.place))
@@ -79,10 +78,7 @@ def _member(
     from fsbridge.errors import printable
 
     place = f"{path}/{member.name}" if path else member.name
-    leads = ""
-    if member.attrs.kind == "link":
-        with problems.at(place):
-            leads = f" -> {tree.target(place)}"
-    show(printable(f"{indent}{branch}{member.name}{leads}"))
+    target = describe_target(tree, place, member.attrs, problems)
+    show(printable(f"{indent}{branch}{member.name}{target}"))
     if member.attrs.kind == "directory":
         _below(args, tree, place, indent + beside, depth + 1, problems)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.long_work import LongWork
@@ -18,7 +17,7 @@ from fsbridge.commands.sources import FAILED, CommandLine, Problems
 
 if TYPE_CHECKING:
     from fsbridge.metadata import Index
-    from fsbridge.unmounted.units import WorkSources
+    from fsbridge.unmounted.units import JobPart, WorkSources
     from fsbridge.unmounted.verifying import Finding, Verification
 
 
@@ -32,7 +31,7 @@ def parser(program: str) -> Parser:
         epilog="exit codes: 0 all is well; 1 something is wrong or skipped, wrong usage, no such store, or nobody reads the "
         "output; 2 system error; 8 interrupted",
     )
-    parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
+    arguments.add_place(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each finding")
     parser.add_argument("--missing", action="store_true", help="also list the cells that have no stored chunk")
     long_work.add_options(parser)
@@ -47,8 +46,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     work = LongWork(line, [args.place], waits=True)
     done: list[tuple[Verification, Problems]] = []
 
-    def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Verification:
-        from fsbridge.unmounted.units import JobPart
+    def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems, part: JobPart) -> Verification:
         from fsbridge.unmounted.verifying import Verification
 
         def tell(finding: Finding) -> None:
@@ -58,7 +56,6 @@ def run(program: str, argv: Sequence[str]) -> int:
         def missing(path: str, index: Index) -> None:
             _print(args, {"kind": "missing", "path": path, "chunk": list(index)}, "")
 
-        part = JobPart(*args.part)
         verification = Verification(sources, places[0][1], problems.tell, tell, missing if args.missing else None, part)
         done.append((verification, problems))
         return verification
