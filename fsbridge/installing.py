@@ -5,7 +5,6 @@ Not here: which packages are missing (`codecs/table.py`, `commands/diagnosis.py`
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
@@ -96,7 +95,6 @@ def distribution(module: str) -> str | None:
     return name if name in requirements() else None
 
 
-@functools.cache
 def requirements(package: str = "fsbridge-fuse") -> Mapping[str, str]:
     """Return what an installed package requires, extras included: names of distributions, with their versions."""
     from importlib.metadata import PackageNotFoundError, requires

@@ -29,7 +29,6 @@ promises 214.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
-@cache
 def blosc() -> Any:
     """Return `numcodecs.blosc`, switched to its contextual calls, because its global thread pool would serialise callers."""
     from numcodecs import blosc as module
@@ -38,7 +37,6 @@ def blosc() -> Any:
     return module
 
 
-@cache
 def lz4() -> Any:
     """Return `numcodecs.lz4`."""
     from numcodecs import lz4 as module
@@ -46,7 +44,6 @@ def lz4() -> Any:
     return module
 
 
-@cache
 def zstd() -> Any:
     """Return `numcodecs.zstd`."""
     from numcodecs import zstd as module
@@ -54,7 +51,6 @@ def zstd() -> Any:
     return module
 
 
-@cache
 def jenkins() -> Any:
     """Return `numcodecs.jenkins.jenkins_lookup3`."""
     from numcodecs.jenkins import jenkins_lookup3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -143,12 +143,6 @@ def listed_documents(
 
 
 def _digest(content: bytes) -> bytes:
-    return _shared_digest(content) if len(content) <= SHARED_BYTES else blake2b(content, digest_size=16).digest()
-
-
-@lru_cache(SHARED_ARRAYS)
-def _shared_digest(content: bytes) -> bytes:
-    """Return the digest of a document. It is cached, because many arrays have the same document."""
     return blake2b(content, digest_size=16).digest()
 
 

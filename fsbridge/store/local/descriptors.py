@@ -20,7 +20,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fsbridge import asking
@@ -55,14 +54,10 @@ _ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _HOW_BYTES = ctypes.sizeof(_OpenHow)
 
 
-@lru_cache(maxsize=32)
-def _how(flags: int, resolve: int) -> Any:
-    return ctypes.byref(_OpenHow(flags, 0, resolve))
-
-
 def openat2(root: int, path: str, flags: int, resolve: int, call: Any = _syscall) -> tuple[int, int]:
     """Open by the system call. Return a descriptor and 0, or -1 and an errno. `call`: the C library's `syscall`."""
-    fd: int = call(_SYS_OPENAT2, root, path.encode(*_ENCODING), _how(flags, resolve), _HOW_BYTES)
+    how = ctypes.byref(_OpenHow(flags, 0, resolve))
+    fd: int = call(_SYS_OPENAT2, root, path.encode(*_ENCODING), how, _HOW_BYTES)
     return (fd, 0) if fd >= 0 else (-1, ctypes.get_errno())
 
 

@@ -257,11 +257,10 @@ def short_chunk(dataset: Any, plist: Any, start: tuple[int, ...]) -> Any:
 
 
 def _lzf(stored: bytes, size: int, settings: tuple[int, ...]) -> Bytes | None:
-    decompress = _function("lzf_decompress", ctypes.c_char_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
-    if decompress is None:
+    if _decompress_lzf is None:
         return None
     data = np.empty(size, np.uint8)
-    return data[: decompress(stored, len(stored), data.ctypes.data, size)]  # 0 bytes: too many, or not LZF
+    return data[: _decompress_lzf(stored, len(stored), data.ctypes.data, size)]  # 0 bytes: too many, or not LZF
 
 
 class _Szip(ctypes.Structure):
@@ -276,11 +275,7 @@ class _Szip(ctypes.Structure):
 
 
 def _szip(stored: bytes, size: int, settings: tuple[int, ...]) -> Bytes | None:
-    decompress = _function(
-        "SZ_BufftoBuffDecompress",
-        *(ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(_Szip)),
-    )
-    return None if decompress is None else _decode_szip(decompress, stored, size, settings)
+    return None if _decompress_szip is None else _decode_szip(_decompress_szip, stored, size, settings)
 
 
 def _decode_szip(decompress: Callable[..., int], stored: bytes, size: int, settings: tuple[int, ...]) -> Bytes | None:
@@ -318,7 +313,6 @@ def _decode_szip(decompress: Callable[..., int], stored: bytes, size: int, setti
 DECODERS: Mapping[int, Decode] = {LZF: _lzf, h5z.FILTER_SZIP: _szip}
 
 
-@functools.cache
 def _function(name: str, *arguments: Any) -> Callable[..., int] | None:
     """Return a function of the libraries that h5py has loaded, or None if it is missing."""
     try:
@@ -327,3 +321,10 @@ def _function(name: str, *arguments: Any) -> Callable[..., int] | None:
         return None
     c_function.argtypes, c_function.restype = arguments, ctypes.c_uint
     return c_function  # type: ignore[no-any-return]
+
+
+_decompress_lzf = _function("lzf_decompress", ctypes.c_char_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
+_decompress_szip = _function(
+    "SZ_BufftoBuffDecompress",
+    *(ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(_Szip)),
+)

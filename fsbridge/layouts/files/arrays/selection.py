@@ -11,7 +11,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate, islice
 from typing import NamedTuple
 
@@ -83,7 +82,6 @@ class Selection:
         return Selection((*self.picks[:dimension], one, *self.picks[dimension + 1 :]))
 
 
-@lru_cache(maxsize=1024)
 def whole(shape: tuple[int, ...]) -> Selection:
     """Return the selection of all of an array."""
     return Selection(tuple(Pick(0, 1, n) for n in shape))

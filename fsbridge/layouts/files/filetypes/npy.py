@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fsbridge.layouts.files.arrays.extents import FileMap, Unfit, View, whole_file
@@ -27,7 +26,6 @@ def _loaded(view: View) -> None:
         raise Unfit(f"numpy has no type for {view.metadata.dtype.native}, except with pickle")
 
 
-@lru_cache(maxsize=1024)
 def header(shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool) -> bytes:
     """Return a header in the oldest version of the format that suffices."""
     import numpy as np

@@ -29,10 +29,9 @@ _COMPLEX = {8: b"_PFNC_FLOAT_COMPLEX_TYPE", 16: b"_PFNC_DOUBLE_COMPLEX_TYPE"}
 _MEMBERS = frozenset(("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1"))
 """Types of members that compounds of netCDF can have, as numpy spells them."""
 _DISTINCT = 256
-"""Most cached types, extents and property lists. Most objects of a file resemble others in it.
+"""Most cached types with property lists. Most datasets of a file resemble others in it.
 
-A thousand datasets with four attributes each took 0.28 s of processor time. Without the cache of `_forms` they took 15 %
-more, of `_space` 13 %, of `_text` 11 %, of `_type` 7 %, of `_characters` (in netCDF files) 6 %, of `link_creation` 5 %.
+A thousand datasets with four attributes each take 15 % more of the child's time without them.
 """
 
 
@@ -53,13 +52,15 @@ def untimed(kind: Any, netcdf: bool = False) -> Any:
     return plist
 
 
-@functools.cache
-def link_creation() -> Any:
+def _link_creation() -> Any:
     """Return creation properties of links."""
     links = h5p.create(h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5t.CSET_UTF8)
     return links
+
+
+LINKS = _link_creation()
 
 
 def attribute(value: Any, netcdf: bool = False) -> Any:
@@ -138,9 +139,9 @@ def _set_attribute(owner: Any, name: str, value: Any, netcdf: bool) -> None:
         kind = _characters(max(1, len(content)), content.isascii())
         _write(owner, name, kind, np.array(content, f"S{kind.get_size()}"), kind)
     elif isinstance(value, str):
-        _write(owner, name, _text(True), np.array(value, h5py.string_dtype()))
+        _write(owner, name, _TEXT, np.array(value, h5py.string_dtype()))
     else:
-        _write(owner, name, _text(True) if value.dtype.kind == "O" else _type(value.dtype), np.asarray(value))
+        _write(owner, name, _TEXT if value.dtype.kind == "O" else _type(value.dtype), np.asarray(value))
 
 
 def _write(owner: Any, name: str, kind: Any, value: NDArray[Any], memory: Any = None) -> None:
@@ -150,26 +151,25 @@ def _write(owner: Any, name: str, kind: Any, value: NDArray[Any], memory: Any = 
     h5a.create(owner, raw(name), kind, _space(value.shape)).write(value, memory)
 
 
-@functools.lru_cache(_DISTINCT)
 def _space(shape: tuple[int, ...]) -> Any:
     return h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
 
 
-@functools.lru_cache(_DISTINCT)
 def _type(dtype: np.dtype[Any]) -> Any:
     return h5t.py_create(dtype, logical=True)
 
 
-@functools.cache
-def _text(unicode: bool) -> Any:
+def _text(letters: int) -> Any:
     """The type of texts of variable length."""
     kind = h5t.C_S1.copy()
     kind.set_size(h5t.VARIABLE)
-    kind.set_cset(h5t.CSET_UTF8 if unicode else h5t.CSET_ASCII)
+    kind.set_cset(letters)
     return kind
 
 
-@functools.lru_cache(_DISTINCT)
+_TEXT, _ASCII = _text(h5t.CSET_UTF8), _text(h5t.CSET_ASCII)
+
+
 def _characters(length: int, ascii: bool) -> Any:
     """The type of texts of a fixed length."""
     kind = h5t.C_S1.copy()
@@ -208,13 +208,11 @@ def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
     kind, creation = _forms(json.dumps(item["dtype"]), item.get("fill"), "items" in item, netcdf)
     if netcdf:
         kind = _named(file, kind, item["path"])
-    dataset = h5d.create(file, raw(item["path"]), kind, space, creation, link_creation())
+    dataset = h5d.create(file, raw(item["path"]), kind, space, creation, LINKS)
     labels = [label if label and "\0" not in label else None for label in item.get("labels") or ()]
     try:
         if any(labels):  # the same attribute as H5DSset_label writes, in one call
-            _write(
-                dataset, "DIMENSION_LABELS", _text(False), np.array([label or "" for label in labels], h5py.string_dtype())
-            )
+            _write(dataset, "DIMENSION_LABELS", _ASCII, np.array([label or "" for label in labels], h5py.string_dtype()))
         if "items" in item:
             _fill(h5py.Dataset(dataset), item)
     except BaseException:

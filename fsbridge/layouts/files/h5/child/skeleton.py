@@ -15,7 +15,7 @@ from h5py import h5f, h5fd, h5g, h5p
 
 from fsbridge.layouts.files.h5.child import LEFT_OUT, plain
 from fsbridge.layouts.files.h5.child.memory_file import PAGE, Allocation, PagedFile, aligned
-from fsbridge.layouts.files.h5.child.plain import link_creation, raw, untimed
+from fsbridge.layouts.files.h5.child.plain import LINKS, raw, untimed
 
 ERRORS = (OSError, ValueError, TypeError, KeyError, RuntimeError)
 """Exceptions that h5py raises if HDF5 refuses something."""
@@ -106,7 +106,7 @@ class Skeleton:
 
     def _make(self, item: Item) -> None:
         if item["kind"] == "soft":
-            self._file.links.create_soft(raw(item["path"]), raw(item["target"]), link_creation())
+            self._file.links.create_soft(raw(item["path"]), raw(item["target"]), LINKS)
             return
         netcdf = bool(item.get("netcdf"))
         owner = self._group(item["path"], netcdf) if item["kind"] == "group" else plain.create(self._file, item)
@@ -119,4 +119,4 @@ class Skeleton:
             return h5g.open(self._file, path)
         plist = untimed(h5p.GROUP_CREATE, netcdf)
         plist.set_link_creation_order(ORDERED)
-        return h5g.create(self._file, path, link_creation(), plist)
+        return h5g.create(self._file, path, LINKS, plist)
