@@ -59,9 +59,9 @@ def run(program: str, argv: Sequence[str]) -> int:
 
     def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems, part: JobPart) -> Export:
         from fsbridge.threads import starting
-        from fsbridge.unmounted.exporting import Choice, Export
+        from fsbridge.unmounted.exporting import Export, ExportChoice
 
-        choice = Choice(args.include, args.exclude)
+        choice = ExportChoice(args.include, args.exclude)
         path = places[0][1]
         begun.append(Export(sources, path, _destination(sources.configs[0], path, dest), choice, problems.tell, part))
         if work.progress.is_shown:

@@ -45,7 +45,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 def _list(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:
     tree, path = trees.at(args.place)
-    lines = _Lines()
+    lines = _NameLines()
     with problems.at(path or args.place, partial(trees.elsewhere, args.place)):
         attrs = tree.stat(path)
         if attrs.kind == "directory":
@@ -56,7 +56,7 @@ def _list(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:
 
 
 def _directory(
-    args: argparse.Namespace, tree: VirtualTree, path: str, below: str, lines: _Lines, problems: Problems
+    args: argparse.Namespace, tree: VirtualTree, path: str, below: str, lines: _NameLines, problems: Problems
 ) -> None:
     """List a directory; `below`: its path from the one that was asked for."""
     with problems.at(path or "/"):
@@ -81,7 +81,7 @@ def _line(long: bool, tree: VirtualTree, path: str, shown: str, attrs: Attrs, pr
     return f"{stat.filemode(mode(attrs.kind))} {size:>14} {when} {shown}{target}"
 
 
-class _Lines:
+class _NameLines:
     """Lines of file names: as they are into a pipe, made printable for a terminal."""
 
     def __init__(self) -> None:

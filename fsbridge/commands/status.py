@@ -67,7 +67,7 @@ def parser(program: str) -> Parser:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Answers:
     """The answers of all mounts at one time."""
 
     since: Stopwatch
@@ -77,7 +77,7 @@ class Look:
 def run(program: str, argv: Sequence[str]) -> int:
     """Show the status of the mounts that `argv` names."""
     args = parser(program).parse_args(argv)
-    before: Look | None = None
+    before: Answers | None = None
     try:
         while True:
             look = _look(args.mountpoint)
@@ -99,9 +99,9 @@ def run(program: str, argv: Sequence[str]) -> int:
         return 0
 
 
-def _look(mountpoint: str | None) -> Look:
+def _look(mountpoint: str | None) -> Answers:
     mounts: list[Running] = running() if mountpoint is None else serving(mountpoint)
-    return Look(Stopwatch(), ask(mounts, {"ask": "status"}))
+    return Answers(Stopwatch(), ask(mounts, {"ask": "status"}))
 
 
 def document(status: MountStatus) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def document(status: MountStatus) -> dict[str, Any]:
     return {**mount, **status.answer, "state": status.state}
 
 
-def _rates(status: MountStatus, look: Look, before: Look | None) -> Mapping[str, float]:
+def _rates(status: MountStatus, look: Answers, before: Answers | None) -> Mapping[str, float]:
     """Return requests, bytes read and decoded per second since the look before; empty if one of the two is unknown."""
     then = next((other for other in before.statuses if other.mount == status.mount), None) if before else None
     if before is None or then is None:

@@ -18,7 +18,7 @@ from fsbridge.links import MAX_LINKS, follow
 from fsbridge.model import Group, Link, Node, as_array
 
 
-class Hierarchy:
+class Descendants:
     """All that is below one group, links followed. The `prefix` of a path is empty or ends with `/`."""
 
     def __init__(self, limit: int, document: str, advice: str = "") -> None:

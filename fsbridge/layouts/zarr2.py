@@ -19,7 +19,7 @@ from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound
 from fsbridge.layouts.chunk_variants import FilledSpace, flat_cell, flat_entries
 from fsbridge.layouts.chunks import ChunkDirectory, ChunkSpace
-from fsbridge.layouts.consolidated import Hierarchy
+from fsbridge.layouts.consolidated import Descendants
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.json_text import SPELLED_BYTES, encode, in_base64, number, scalar, text
@@ -278,8 +278,8 @@ def consolidated_document(path: PathDirectory, most_members: int = 10_000) -> by
 
     TooLarge above `most_members` groups and arrays. The default takes a few seconds and some ten megabytes.
     """
-    hierarchy = Hierarchy(most_members, CONSOLIDATED.decode(), ": mount without --consolidated")
+    descendants = Descendants(most_members, CONSOLIDATED.decode(), ": mount without --consolidated")
     documents: dict[str, JSON] = {}
-    for prefix, made in hierarchy.documents(path):
+    for prefix, made in descendants.documents(path):
         documents |= {prefix + name.decode(): json.loads(content) for name, content in made.items()}
     return encode({"zarr_consolidated_format": 1, "metadata": documents})

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from fsbridge.asking import before_waiting, from_now
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.layouts.chunks import ChunkSpace
-from fsbridge.layouts.consolidated import Hierarchy
+from fsbridge.layouts.consolidated import Descendants
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.json_text import encode, spelled_fill
 from fsbridge.meaning.conventions.ome_versions import in_zarr3, ome_names
@@ -150,10 +150,10 @@ class Zarr3Group(GroupDirectory):
 
     def _consolidated(self) -> JSON:
         """What zarr-python 3 calls `consolidated_metadata`; None, with a line in the log, if it cannot be complete."""
-        hierarchy = Hierarchy(MAX_MEMBERS + 1, CONSOLIDATED)
+        descendants = Descendants(MAX_MEMBERS + 1, CONSOLIDATED)
         try:
             with from_now():
-                made = {prefix[:-1]: documents for prefix, documents in hierarchy.documents(self.path) if documents}
+                made = {prefix[:-1]: documents for prefix, documents in descendants.documents(self.path) if documents}
         except (FsbridgeError, OSError) as error:
             member = self.path.member
             member.context.left_out(self.path.layout.name, (*member.names, DOCUMENT, CONSOLIDATED), str(error))

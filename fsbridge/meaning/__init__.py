@@ -243,7 +243,7 @@ class Columns(NamedTuple):
     required: bool
 
 
-class Encoded(NamedTuple):
+class EncodedColumn(NamedTuple):
     """A group that is one column. `parts`: names of its two arrays.
 
     If `coded`, the first has the numbers of elements of the second, -1 for none. Else the second is true where an element of
@@ -280,5 +280,5 @@ class GroupMeaning:
     plate: Plate | None = None
     fields: tuple[Field, ...] = ()
     columns: Columns | None = None
-    encoded: Encoded | None = None
+    encoded: EncodedColumn | None = None
     sparse: Sparse | None = None

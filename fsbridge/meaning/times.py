@@ -151,7 +151,7 @@ def times(unit: str | None, calendar: str | None) -> Times | None:
     return Times(length, date)
 
 
-class Span(NamedTuple):
+class DateSpan(NamedTuple):
     """The dates along an axis in words: the first, the last, and how often there is one; None if there is one only.
 
     `calendar`: the one that the axis names, if any.
@@ -163,7 +163,7 @@ class Span(NamedTuple):
     every: str | None
 
 
-def span(axis: Axis, length: int, positions: Positions | None) -> Span | None:
+def span(axis: Axis, length: int, positions: Positions | None) -> DateSpan | None:
     """Return the dates along an axis with that many elements; None if its unit, or a place of its ends, is none of dates.
 
     `positions`: where the elements lie, if they are uneven.
@@ -178,7 +178,7 @@ def span(axis: Axis, length: int, positions: Positions | None) -> Span | None:
     if first is None or last is None:
         return None
     every = _period(axis, length, positions, counted) if length > 1 else None
-    return Span(axis.calendar, first.text(), last.text(), every)
+    return DateSpan(axis.calendar, first.text(), last.text(), every)
 
 
 def _period(axis: Axis, length: int, positions: Positions | None, counted: Times) -> str:

@@ -38,7 +38,7 @@ class _Begun(threading.Event):
 class WantedThread:
     """A daemon thread to be started. If several are started for it, only the first to begin runs `target`.
 
-    `begun_seconds` and `kind`: see `Starter`.
+    `begun_seconds` and `kind`: see `ThreadStarter`.
     """
 
     def __init__(self, target: Callable[[], object], name: str, begun_seconds: float, kind: type[threading.Thread]) -> None:
@@ -101,7 +101,7 @@ class _Starts:
                 seconds = 0.0
 
 
-class Starter:
+class ThreadStarter:
     """Starts the daemon threads of a process.
 
     `again_seconds`: see `AGAIN_SECONDS`; `begun_seconds`: see `BEGUN_SECONDS`; `kind`: the class of the threads.
@@ -155,6 +155,6 @@ class Starter:
         return WantedThread(target, name, self._begun_seconds, self._kind)
 
 
-_starter = Starter()
+_starter = ThreadStarter()
 begin, start, start_now, later = _starter.begin, _starter.start, _starter.start_now, _starter.later
-"""Those of this process, see `Starter`."""
+"""Those of this process, see `ThreadStarter`."""

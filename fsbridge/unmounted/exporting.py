@@ -87,7 +87,7 @@ class ExportCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ExportChoice:
     """The choice of exported files, by patterns of `fnmatch` for whole paths: `*` matches `/` too."""
 
     include: Sequence[str] = ()
@@ -144,7 +144,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         sources: WorkSources,
         path: str,
         dest: Destination,
-        choice: Choice,
+        choice: ExportChoice,
         tell: Callable[[str, Exception], object],
         part: JobPart = WHOLE,
         *,

@@ -32,7 +32,7 @@ from fsbridge.commands.output import Progress
 from fsbridge.errors import FsbridgeError
 from fsbridge.tree import Attrs, Buffer
 from fsbridge.unmounted.destinations import Folder
-from fsbridge.unmounted.exporting import Choice, Export, ExportCounts
+from fsbridge.unmounted.exporting import Export, ExportChoice, ExportCounts
 from fsbridge.unmounted.units import WorkSources
 
 ALL_ARE_LEFT = -1.0
@@ -67,7 +67,7 @@ def export_here(place: Path, layout: str, dest: Folder, large: int = 64 << 20) -
         raise error
 
     sources = WorkSources([config(place, layout)])
-    whole = Export(sources, "", dest, Choice(), fail, large=large, range_bytes=large // 4)
+    whole = Export(sources, "", dest, ExportChoice(), fail, large=large, range_bytes=large // 4)
     for unit in whole.units():
         whole.join(unit, whole.do(sources, unit))
     sources.close()
@@ -334,7 +334,7 @@ def test_progress_shows_within_a_file_of_unlisted_size(tmp_path: Path) -> None:
     root.create_array("a/b", data=np.arange(4 << 20, dtype="<i4").reshape(4, 1 << 20), compressors=None)
     sources = WorkSources([replace(config(tmp_path / "s.zarr", "files"), files=("nc",))])
     seen = sources.watcher = Seen()
-    whole = Export(sources, "", Folder(str(tmp_path / "out")), Choice(["a/b.nc"]), lambda path, error: None)
+    whole = Export(sources, "", Folder(str(tmp_path / "out")), ExportChoice(["a/b.nc"]), lambda path, error: None)
     units = list(whole.units())
     for unit in units:
         whole.join(unit, whole.do(sources, unit))
@@ -343,7 +343,7 @@ def test_progress_shows_within_a_file_of_unlisted_size(tmp_path: Path) -> None:
     assert {path for path, _ in seen.parts} == {"a/b.nc"}
     assert len(seen.parts) > 3
     assert sum(count for _, count in seen.parts) + sum(unit.size for unit in units) == size
-    assert Export(sources, "a/b.nc", Folder(str(tmp_path)), Choice(), lambda path, error: None).total() == size
+    assert Export(sources, "a/b.nc", Folder(str(tmp_path)), ExportChoice(), lambda path, error: None).total() == size
     sources.close()
 
 

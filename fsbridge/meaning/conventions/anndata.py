@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fsbridge.meaning import Attributes, Columns, Encoded, GroupMeaning, Meaning, Path, Sparse
+from fsbridge.meaning import Attributes, Columns, EncodedColumn, GroupMeaning, Meaning, Path, Sparse
 from fsbridge.meaning.attributes import place, text
 from fsbridge.meaning.convention import Convention, Written
 from fsbridge.metadata import JSON
 
 _ENCODING = "encoding-type"
 
-_MASKED = Encoded(("values", "mask"), False)
-_COLUMNS: Mapping[str, Encoded] = {
-    "categorical": Encoded(("codes", "categories"), True),
+_MASKED = EncodedColumn(("values", "mask"), False)
+_COLUMNS: Mapping[str, EncodedColumn] = {
+    "categorical": EncodedColumn(("codes", "categories"), True),
     **dict.fromkeys(("nullable-integer", "nullable-boolean", "nullable-string-array"), _MASKED),
 }
 

@@ -54,7 +54,7 @@ _ORIENTATIONS: Mapping[str, Orientation] = {
 """RFC-4: the second word says where coordinates grow. Those of animals (dorsal, rostral) are no names of a human body."""
 
 
-class Level(NamedTuple):
+class ImageLevel(NamedTuple):
     """An array as a level of an image: its entry of `multiscales` and of `datasets`, and its number there.
 
     `holder`: the attributes beside `multiscales`; `group`: what the image's group is called, if that is known.
@@ -68,7 +68,7 @@ class Level(NamedTuple):
     group: str | None
 
 
-def level_of(groups: Sequence[Attributes], names: Sequence[str]) -> Level | None:
+def level_of(groups: Sequence[Attributes], names: Sequence[str]) -> ImageLevel | None:
     """Return the level of an image that the array at the path `names` is; `groups` as in `Written`."""
     for above, attributes in enumerate(groups, 1):
         holder = _holder(attributes)
@@ -77,7 +77,7 @@ def level_of(groups: Sequence[Attributes], names: Sequence[str]) -> Level | None
             for number, dataset in enumerate(dicts(scales, "datasets")):
                 if str(dataset.get("path", "")).strip("/") == path:
                     group = names[-above - 1] if len(names) > above else None
-                    return Level(scales, dataset, number, path, holder, group)
+                    return ImageLevel(scales, dataset, number, path, holder, group)
     return None
 
 
@@ -126,7 +126,7 @@ def _colors(written: JSON) -> Iterator[tuple[int, tuple[int, int, int, int]]]:
             yield number, (parts[0], parts[1], parts[2], parts[3])
 
 
-def _image(level: Level) -> Image:
+def _image(level: ImageLevel) -> Image:
     own = text(level.scales.get("name"))
     base = own if own not in (None, "", "/") else level.group
     name = base if base is None or level.number == 0 else f"{base} {level.path}"

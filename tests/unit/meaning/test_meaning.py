@@ -9,7 +9,7 @@ import pytest
 from fake_model import fake_array
 from numpy.typing import NDArray
 
-from fsbridge.meaning import Attributes, Channel, Columns, Encoded, Field, GroupMeaning, Image
+from fsbridge.meaning import Attributes, Channel, Columns, EncodedColumn, Field, GroupMeaning, Image
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.ome import MOST_SIDE
 from fsbridge.meaning.reading import read_array, read_group
@@ -51,11 +51,13 @@ def test_a_plate_makes_sense_or_is_none() -> None:
     [({"colnames": ["a", "b"], "neurodata_type": "DynamicTable"}, Columns(("a", "b"), "id", False), None),
      ({"column-order": ["a"], "_index": "i"}, Columns(("a",), "i", True), None),
      ({"column-order": []}, Columns((), None, True), None), ({"colnames": ["a", 1]}, None, None),
-     ({"encoding-type": "categorical"}, None, Encoded(("codes", "categories"), True)),
-     ({"encoding-type": "nullable-boolean"}, None, Encoded(("values", "mask"), False)),
+     ({"encoding-type": "categorical"}, None, EncodedColumn(("codes", "categories"), True)),
+     ({"encoding-type": "nullable-boolean"}, None, EncodedColumn(("values", "mask"), False)),
      ({"encoding-type": "new"}, None, None)],
 )  # fmt: skip
-def test_tables_and_their_columns(attributes: dict[str, Any], columns: Columns | None, encoded: Encoded | None) -> None:
+def test_tables_and_their_columns(
+    attributes: dict[str, Any], columns: Columns | None, encoded: EncodedColumn | None
+) -> None:
     assert read_group(attributes) == GroupMeaning(columns=columns, encoded=encoded)
 
 

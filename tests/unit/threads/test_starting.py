@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 from waiting import until
 
-from fsbridge.threads.starting import Starter
+from fsbridge.threads.starting import ThreadStarter
 
 
-def begin(kind: type[threading.Thread], begun_seconds: float = 20.0) -> Starter:
-    starter = Starter(0.01, begun_seconds, kind)
+def begin(kind: type[threading.Thread], begun_seconds: float = 20.0) -> ThreadStarter:
+    starter = ThreadStarter(0.01, begun_seconds, kind)
     starter.begin()
     return starter
 

@@ -232,7 +232,7 @@ def width(dtype: np.dtype[Any]) -> int:
     return sum(width(dtype[field]) for field in dtype.names or ()) or 1
 
 
-class Field(NamedTuple):
+class CompoundColumn(NamedTuple):
     """A column of a compound: its path of fields, and `steps`: these, and the numbers within those that are arrays."""
 
     path: Path
@@ -249,11 +249,11 @@ class Field(NamedTuple):
         return elements
 
 
-def fields_of(dtype: np.dtype[Any], within: Field = Field((), ())) -> list[Field]:  # noqa: B008  # it is immutable
+def fields_of(dtype: np.dtype[Any], within: CompoundColumn = CompoundColumn((), ())) -> list[CompoundColumn]:  # noqa: B008  # it is immutable
     """Return the columns of a compound."""
-    columns: list[Field] = []
+    columns: list[CompoundColumn] = []
     for field in dtype.names or ():
-        below, here = dtype[field], Field((*within.path, field), (*within.steps, field))
+        below, here = dtype[field], CompoundColumn((*within.path, field), (*within.steps, field))
         counts: list[tuple[int, ...]] = [()] if below.subdtype is None else [(i,) for i in range(math.prod(below.shape))]
         for count in counts:
             one = here._replace(steps=(*here.steps, *count))
