@@ -74,7 +74,7 @@ class Ages:
         """Return for how many seconds entries of a directory of about `extent` members stay valid."""
         return max(0.0, listed_lifetime(self._ttl, extent) - (time.monotonic() - asked))
 
-    def listed_again(self, asked: float, extent: int, least: float = 0.0) -> bool:
+    def may_show_again(self, asked: float, extent: int, least: float = 0.0) -> bool:
         """True if a listing that was asked for at the time `asked` may be shown to another reader.
 
         In any case it may be shown for `least` seconds.

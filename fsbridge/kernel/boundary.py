@@ -94,7 +94,7 @@ class Counters:
         """Errors by errno, without the ordinary answers."""
         self._failures: dict[tuple[str, str], Failure] = {}  # the latest one is the last
 
-    def failed(self, path: str, errno: int, reason: str) -> None:
+    def count_failure(self, path: str, errno: int, reason: str) -> None:
         """Count an error, and keep its reason."""
         self.errors[errno] += 1
         key = (path, reason[:REASON_CHARACTERS])
@@ -130,7 +130,7 @@ class Reporter:
     def _judge(self, error: Exception, what: str, path: Callable[[], str]) -> int:
         if isinstance(error, FsbridgeError):
             if isinstance(error, errors.Stale):
-                self._counters.failed(path(), error.errno, str(error))
+                self._counters.count_failure(path(), error.errno, str(error))
             elif not isinstance(error, _EXPECTED):
                 self._warn(path(), str(error), error.errno)
             return error.errno
@@ -146,9 +146,10 @@ class Reporter:
             self._warn(path(), f"{error}; {REPLACED}", errno.EIO)
             return errno.EIO
         self.unexpected += 1
-        self._counters.failed(path(), errno.EIO, f"unexpected {type(error).__name__} in {what}, a bug: the log has more")
-        if self._speak(what, type(error).__name__):
-            log.error("unexpected %s in %s of %s", type(error).__name__, what, path(), exc_info=error)
+        name = type(error).__name__
+        self._counters.count_failure(path(), errno.EIO, f"unexpected {name} in {what}, a bug: the log has more")
+        if self._speak(what, name):
+            log.error("unexpected %s in %s of %s", name, what, path(), exc_info=error)
         return errno.EIO
 
     def remind(self, last: bool = False) -> None:
@@ -164,7 +165,7 @@ class Reporter:
             log.warning("and %s more elsewhere", f"{sum(more.values()):,}")
 
     def _warn(self, path: str, reason: str, code: int) -> None:
-        self._counters.failed(path, code, reason)
+        self._counters.count_failure(path, code, reason)
         self.remind()
         if not self._speak(path, reason):
             return
@@ -212,7 +213,7 @@ class _Guarded(Protocol):
     def path_of(self, handler: str, subject: Any) -> str:
         """The path behind the first argument of `handler`, an inode or a file handle."""
 
-    def outdated(self, handler: str, subject: Any) -> None:
+    def note_outdated(self, handler: str, subject: Any) -> None:
         """Note that what is remembered of `subject` is outdated, because `handler` answered Stale."""
 
 
@@ -229,14 +230,14 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
             try:
                 answer = handler(self, *args, **kwargs)
                 if self.config.loop_limit:
-                    return await _watched(answer, self.config.loop_limit, handler.__name__)
+                    return await _watch(answer, self.config.loop_limit, handler.__name__)
                 return await answer
             except pyfuse3.FUSEError:
                 raise
             except Exception as error:
                 if isinstance(error, errors.Stale):
                     with contextlib.suppress(Exception):  # without memory for it, the next listing does it
-                        self.outdated(handler.__name__, args[0])
+                        self.note_outdated(handler.__name__, args[0])
                 code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
             except trio.Cancelled:  # the session ends
                 code = errno.ENOTCONN
@@ -251,7 +252,7 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
 
 
 @types.coroutine
-def _watched(answer: Awaitable[R], limit: float, name: str) -> Generator[Any, Any, R]:
+def _watch(answer: Awaitable[R], limit: float, name: str) -> Generator[Any, Any, R]:
     """Answer a request, and log each of its steps that computes for longer than `limit` seconds on the event loop.
 
     What counts is the thread's processor time, because a busy machine makes any step last.

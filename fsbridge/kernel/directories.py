@@ -42,23 +42,23 @@ class Directories:
     def __len__(self) -> int:
         return len(self._readings)
 
-    def known(self, inode: int) -> KnownListing | None:
+    def find_young(self, inode: int) -> KnownListing | None:
         """Return the remembered contents of a directory if they are young enough to be shown, else None."""
-        reading = self.latest(inode)
-        if reading is None or self.expired(reading):
+        reading = self.find(inode)
+        if reading is None or self.is_expired(reading):
             reading = self._read_with_parent(inode)
-        return None if reading is None or self.expired(reading) else reading
+        return None if reading is None or self.is_expired(reading) else reading
 
-    def looked_up(self, parent: int, name: bytes) -> tuple[int, Attrs, float] | None:
+    def look_up(self, parent: int, name: bytes) -> tuple[int, Attrs, float] | None:
         """Return inode and attributes of a remembered directory, and the seconds for which they stay valid; else None."""
         inode = self._inodes.named(parent, name)
-        reading = None if inode is None else self.known(inode)
+        reading = None if inode is None else self.find_young(inode)
         if inode is None or reading is None or reading.attrs is None:
             return None
         left = self._ages.left(reading.asked)
         return (inode, reading.attrs, left) if left > 0 else None
 
-    def latest(self, inode: int) -> KnownListing | None:
+    def find(self, inode: int) -> KnownListing | None:
         """Return the remembered contents of a directory, however old, or None. They count as used now."""
         reading = self._readings.get(inode)
         if reading is not None:
@@ -94,7 +94,7 @@ class Directories:
         """
         while self._readings:
             inode, reading = next(iter(self._readings.items()))
-            if not self.expired(reading) or time.monotonic() - reading.used < USED_SECONDS:
+            if not self.is_expired(reading) or time.monotonic() - reading.used < USED_SECONDS:
                 return
             self.forget(inode)
 
@@ -109,9 +109,9 @@ class Directories:
         self._readings.clear()
         self.nbytes = 0
 
-    def expired(self, reading: KnownListing) -> bool:
+    def is_expired(self, reading: KnownListing) -> bool:
         """True if what a directory contained is too old to be shown."""
-        return not self._ages.listed_again(reading.asked, reading.shown.extent)
+        return not self._ages.may_show_again(reading.asked, reading.shown.extent)
 
     def _read_with_parent(self, inode: int) -> KnownListing | None:
         """Return the contents of a directory that were read together with the one above it, or None."""

@@ -24,7 +24,7 @@ from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale,
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.boundary import Counters, Reporter, guarded, silent
 from fsbridge.kernel.directories import Directories
-from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing, open_file
+from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, open_file, open_listing
 from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.jobs import Jobs, Loads
 from fsbridge.kernel.lanes import Subject
@@ -32,7 +32,7 @@ from fsbridge.kernel.limits import USUAL, Limits
 from fsbridge.kernel.pages import PageVersions, StaleOpens
 from fsbridge.kernel.readahead import NoReadAhead, ReadAhead
 from fsbridge.kernel.records import HELD, Record, open_node
-from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, Reply, possible_target
+from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, Reply, check_target
 from fsbridge.threads.deadlines import Stopwatch
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
@@ -90,7 +90,7 @@ class Filesystem(pyfuse3.Operations):
         inode = self._inode_of(handler, subject)
         return "?" if inode is None else self.inodes.path(inode)
 
-    def outdated(self, handler: str, subject: Any) -> None:
+    def note_outdated(self, handler: str, subject: Any) -> None:
         """Forget what is remembered of the path. The kernel looks it up again and must not get the outdated answer again."""
         self.ages.doubt()
         self.directories.doubt(self._inode_of(handler, subject))
@@ -114,10 +114,10 @@ class Filesystem(pyfuse3.Operations):
         """Find a name; in an immutable store the kernel also remembers its absence."""
         if len(name) > MAX_NAME:
             raise NameTooLong(f"name of {len(name)} bytes, the limit is {MAX_NAME}")
-        seen = self.directories.looked_up(parent_inode, name)
+        seen = self.directories.look_up(parent_inode, name)
         if seen is not None:
-            self.inodes.again(seen[0])
-            return self.replies.attributes(*seen)
+            self.inodes.count_again(seen[0])
+            return self.replies.make_attributes(*seen)
 
         def find(directory: AnyNode) -> tuple[AnyNode, Attrs, float]:
             node = cast(Directory, directory).lookup(name)
@@ -128,13 +128,13 @@ class Filesystem(pyfuse3.Operations):
         except NotFound:
             if not self.config.immutable:
                 raise
-            return self.replies.absent()
+            return self.replies.make_absence()
         attrs = await self._sized(node, attrs, Subject(parent_inode, name))
         apart = self._apart(node, attrs)
-        inode = self.inodes.looked_up(parent_inode, name, apart, attrs.kind)
+        inode = self.inodes.count_looked_up(parent_inode, name, apart, attrs.kind)
         if node.slot is not None:
-            self.stale.looked_up(inode, parent_inode, name, self.inodes.number(*node.slot))
-        reply = self.replies.attributes(inode, attrs, self.ages.left(asked))
+            self.stale.note_look_up(inode, parent_inode, name, self.inodes.number(*node.slot))
+        reply = self.replies.make_attributes(inode, attrs, self.ages.left(asked))
         if apart is not node or isinstance(apart.version, Unsettled):
             reply.entry_timeout = 0  # the kernel looks up again before an open; after a failed one it does that only once
         return reply
@@ -150,7 +150,7 @@ class Filesystem(pyfuse3.Operations):
         pinned, inode = cast(File, node).pinned, self.inodes.number(*node.slot)
         if pinned is None:
             return node
-        if isinstance(pinned.version, Unsettled) or (inode is not None and self.pages.outdated(inode, pinned.version)):
+        if isinstance(pinned.version, Unsettled) or (inode is not None and self.pages.is_outdated(inode, pinned.version)):
             return pinned
         return node
 
@@ -167,12 +167,12 @@ class Filesystem(pyfuse3.Operations):
         """Return the attributes of an inode."""
         node, attrs, asked = await self._ask(inode, lambda node: (node, node.attrs(), oldest()))
         attrs = await self._sized(node, attrs, self._subject(inode))
-        return self.replies.attributes(inode, attrs, self.ages.left(asked))
+        return self.replies.make_attributes(inode, attrs, self.ages.left(asked))
 
     @guarded
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         """A symlink's target."""
-        return possible_target(await self._ask(inode, lambda node: bytes(cast(Symlink, node).target)))
+        return check_target(await self._ask(inode, lambda node: bytes(cast(Symlink, node).target)))
 
     @guarded
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
@@ -225,7 +225,7 @@ class Filesystem(pyfuse3.Operations):
         begun, holder = Stopwatch(), self.inodes.find(inode)
         node = holder.node if isinstance(holder, HELD) else holder
         if node is not None:
-            self.ahead.note_opening(node, self.pages.seen(inode))
+            self.ahead.note_opening(node, self.pages.was_open(inode))
         again = self.stale.until(inode) is not None
         above = self.inodes.find(holder.parent) if isinstance(holder, Record) and again else None
         try:
@@ -277,7 +277,7 @@ class Filesystem(pyfuse3.Operations):
         """Return exactly the bytes asked for, up to the file's end: from memory, or by a job that several requests share."""
         file = self.files[fh]
         if file.unversioned:
-            self.pages.used(file.inode, file.version)
+            self.pages.note_used(file.inode, file.version)
         want = min(size, file.size - off)
         if want <= 0:
             return b""
@@ -306,7 +306,7 @@ class Filesystem(pyfuse3.Operations):
 
     def _unread(self, base: int, space: Space | None) -> None:
         """Drop the read-ahead state of a space that the kernel has forgotten or that was parked."""
-        self.ahead.forgotten_space(base, space)
+        self.ahead.forget_space(base, space)
 
     def _failed_ahead(self, error: Exception) -> None:
         """Log and count a bug in read-ahead, for which no request waits. Called on the threads of the read-ahead."""
@@ -329,13 +329,13 @@ class Filesystem(pyfuse3.Operations):
         A directory that has changed since it was looked up must raise Stale here: the kernel looks it up again after a
         failed open, but not after a failed listing.
         """
-        reading = self.directories.known(inode)
+        reading = self.directories.find_young(inode)
         await self.ahead.note_entering(inode, reading is not None)
-        reading = reading or self.directories.known(inode)
+        reading = reading or self.directories.find_young(inode)
         if reading is not None:
             listing = Listing(inode, reading.node, reading, self._limits)
         else:
-            listing = await self._ask(inode, partial(begun_listing, inode, self.ages, self._limits))
+            listing = await self._ask(inode, partial(open_listing, inode, self.ages, self._limits))
             if listing.reading is not None:
                 self.directories.remember(inode, listing.reading)
         self.ahead.note_listing(listing)
@@ -345,7 +345,7 @@ class Filesystem(pyfuse3.Operations):
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
         """Reply with entries of one batch, and their attributes, from position `start_id` on: as many as fit."""
         listing = self.listings[fh]
-        if start_id < DOT_ENTRIES and not self.replies.dots(listing.inode, start_id, token):
+        if start_id < DOT_ENTRIES and not self.replies.add_dots(listing.inode, start_id, token):
             return
         position = max(0, start_id - DOT_ENTRIES)
         rewind = start_id == 0 and not listing.begins(self.ages)
@@ -358,7 +358,7 @@ class Filesystem(pyfuse3.Operations):
                 raise
             if (whole := listing.whole()) is not None:
                 self.directories.remember(listing.inode, whole)
-        self.replies.entries(listing, position, token)
+        self.replies.add_entries(listing, position, token)
         if position:  # a program that has asked for more than the beginning will ask for the rest
             self.ahead.note_progress(listing)
 

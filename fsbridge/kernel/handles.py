@@ -235,7 +235,7 @@ class Listing:
     def begins(self, ages: Ages) -> bool:
         """True if a request for the beginning can be answered with what `begin` has read: once, and while that is young."""
         untouched, self._untouched = self._untouched, False
-        return untouched and ages.listed_again(self._begun, self.shown.extent, self._limits.just_seconds)
+        return untouched and ages.may_show_again(self._begun, self.shown.extent, self._limits.just_seconds)
 
     def begin(self) -> None:
         """Read the first batches after `restart`, or all of a small directory. Blocks: for a worker thread."""
@@ -245,13 +245,13 @@ class Listing:
             self._ready.append(batch)
             if not batch or deadline.passed:
                 break
-        self._ready = deque(_merged(self._ready))
+        self._ready = deque(_merge(self._ready))
 
     def whole(self) -> KnownListing | None:
         """Return the whole directory; None if it has not been read to its end, or is too large to keep."""
         if not self._ended or self._all is None:
             return None
-        reading = KnownListing(self.directory, self.shown, _merged(self._all), self._begun)
+        reading = KnownListing(self.directory, self.shown, _merge(self._all), self._begun)
         reading.entered = True
         return reading
 
@@ -324,9 +324,9 @@ class Listing:
         asked = min(answers.oldest, self._collecting)
         remembered = asked < self._begun  # the next batches may be of the same answer
         self._collecting = asked if remembered or not batch else math.inf
-        shown = _dated(batch, asked)
+        shown = _date(batch, asked)
         if self._all is not None:
-            self._all.append(packed := _packed(shown))
+            self._all.append(packed := _pack(shown))
             self._kept += _nbytes(packed)
             if self._kept > self._limits.listing_bytes:
                 self._all = None
@@ -353,11 +353,11 @@ def all_batches(shown: Contents, limits: Limits = USUAL) -> list[Sequence[Entry]
     room = limits.listing_bytes
     batches: list[Sequence[Entry]] = []
     for batch in shown.entries():
-        batches.append(_packed(_dated(batch, oldest())))
+        batches.append(_pack(_date(batch, oldest())))
         room -= _nbytes(batches[-1])
         if room < 0 or deadline.passed:
             return None
-    return _merged(batches)
+    return _merge(batches)
 
 
 class _Pairs(Sequence[tuple[int, int]]):
@@ -387,7 +387,7 @@ class _Pairs(Sequence[tuple[int, int]]):
         return zip(self._numbers, self._mtimes, strict=True)
 
 
-def _packed(batch: Sequence[Entry]) -> Sequence[Entry]:
+def _pack(batch: Sequence[Entry]) -> Sequence[Entry]:
     """Return a batch that takes less memory if it is `Numbered`."""
     if not isinstance(batch, Numbered):
         return batch
@@ -403,12 +403,12 @@ def _nbytes(batch: Sequence[Entry]) -> int:
     return len(batch) * (NUMBERED_BYTES if packed else ENTRY_BYTES)
 
 
-def _dated(batch: Sequence[Entry], asked: float) -> Sequence[Entry]:
-    shown = _showable(batch)
+def _date(batch: Sequence[Entry], asked: float) -> Sequence[Entry]:
+    shown = _leave_out_impossible(batch)
     return replace(shown, asked=asked) if isinstance(shown, Numbered) else Dated(shown, asked)
 
 
-def _merged(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:
+def _merge(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:
     """Return the entries in fewer batches, because each batch costs the kernel a request."""
     merged: list[Sequence[Entry]] = []
     for batch in batches:
@@ -422,23 +422,23 @@ def _merged(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:
     return merged
 
 
-def _showable(batch: Sequence[Entry]) -> Sequence[Entry]:
+def _leave_out_impossible(batch: Sequence[Entry]) -> Sequence[Entry]:
     """Return the batch without names that would make the kernel refuse the whole listing."""
     if isinstance(batch, Numbered):
         return batch
     for entry in batch:
         name = entry.name
-        if not _possible(name):
+        if not _is_possible(name):
             log.warning("a listing has the impossible name %r; it is left out", name)
-            return [entry for entry in batch if _possible(entry.name)]
+            return [entry for entry in batch if _is_possible(entry.name)]
     return batch
 
 
-def _possible(name: bytes) -> bool:
+def _is_possible(name: bytes) -> bool:
     return 0 < len(name) <= MAX_NAME and b"/" not in name and b"\0" not in name and name not in (b".", b"..")
 
 
-def begun_listing(inode: int, ages: Ages, limits: Limits, node: AnyNode) -> Listing:
+def open_listing(inode: int, ages: Ages, limits: Limits, node: AnyNode) -> Listing:
     """Return a new listing of a directory, with its beginning read. Blocks; raises an error if the directory is gone."""
     before_waiting()
     directory = cast(Directory, node)

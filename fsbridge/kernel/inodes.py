@@ -71,7 +71,7 @@ class InodeTable:
         last = self._last
         if last is not None and last.space is not None and 0 <= inode - last.inode < last.space.size:
             return last.space.node(inode - last.inode)
-        used = self._using(inode)
+        used = self._find_used(inode)
         self._use(used)
         if isinstance(used, Record):
             return used
@@ -79,10 +79,10 @@ class InodeTable:
         position = inode - used.inode
         return Parked(used, position) if used.space is None else used.space.node(position)
 
-    def looked_up(self, parent: int, name: bytes, node: AnyNode, kind: Kind) -> int:
+    def count_looked_up(self, parent: int, name: bytes, node: AnyNode, kind: Kind) -> int:
         """Return the inode of a node that a lookup found, and count one lookup."""
         if node.slot is not None:
-            return self._numbered(parent, name, *node.slot, kind)
+            return self._count_numbered(parent, name, *node.slot, kind)
         self._learn()
         row = self._rows.member(parent, name)
         if row is not None and KINDS[row[0].kinds[row[1]]] == kind:
@@ -114,7 +114,7 @@ class InodeTable:
         if isinstance(node, int):
             if space is None:
                 raise TypeError(f"{name!r} has a position, its directory has no space")
-            return self._numbered(parent, name, space, node, attrs.kind), True
+            return self._count_numbered(parent, name, space, node, attrs.kind), True
         if self._learnt:
             self._learn()
         row = self._rows.member(parent, name)
@@ -128,7 +128,7 @@ class InodeTable:
                     self._name(record, node)
                 return record.inode, version is not None or known is None
         if row is not None:
-            self._rows.outdated(row)
+            self._rows.mark_outdated(row)
         record = self._new(self._rows.add(parent, name, attrs.kind, version, 1))
         if node is not None:
             self._name(record, node)
@@ -173,7 +173,7 @@ class InodeTable:
         if inode == ROOT or self._rows.row(inode) is None:
             return True
         self._count(inode, -lookups)
-        return not self._named(inode)
+        return not self._is_named(inode)
 
     def park(self) -> None:
         """Park all nodes and spaces."""
@@ -204,7 +204,7 @@ class InodeTable:
         rows, at = row
         return Place(rows.parents[at], rows.names[at], inode - rows.numbers[at])
 
-    def again(self, inode: int) -> None:
+    def count_again(self, inode: int) -> None:
         """Count one lookup of an inode that the kernel knows already."""
         self._count(inode)
 
@@ -232,16 +232,16 @@ class InodeTable:
     def exact_path(self, inode: int) -> str:
         """Return the path inside the mount; for a numbered node in an open space, too."""
         path = self._rows.path(inode)
-        if path.endswith("/...") and isinstance(used := self._using(inode), Range) and used.space is not None:
+        if path.endswith("/...") and isinstance(used := self._find_used(inode), Range) and used.space is not None:
             return path[:-3] + used.space.name(inode - used.inode)
         return path
 
-    def _using(self, inode: int) -> Used:
+    def _find_used(self, inode: int) -> Used:
         """Return the record of an ordinary inode, or the range that a numbered one belongs to."""
         used = self._opened.get(inode)
         if used is None:
             row = self._row(inode)
-            used = self._ranged(row) if row[0].names[row[1]] is None else self._record(row)
+            used = self._find_range(row) if row[0].names[row[1]] is None else self._record(row)
         return used
 
     def _record(self, row: Row) -> Record:
@@ -249,7 +249,7 @@ class InodeTable:
         record = self._opened.get(number) or self._pinned.get(number) or (self._parked and self._parked.get(number))
         return cast(Record, record) if record else Record(row, self._above(row), self._learnt)
 
-    def _ranged(self, row: Row) -> Range:
+    def _find_range(self, row: Row) -> Range:
         number = row[0].numbers[row[1]]
         known_range = self._opened.get(number) or self._pinned.get(number)
         return cast(Range, known_range) if known_range else Range(row, self._above(row), self._learnt)
@@ -261,7 +261,7 @@ class InodeTable:
 
     def _add(self, former: Row | None, parent: int, name: bytes, kind: Kind, version: Hashable) -> Record:
         if former is not None:
-            self._rows.outdated(former)
+            self._rows.mark_outdated(former)
         return self._new(self._rows.add(parent, name, kind, version, 1))
 
     def _new(self, row: Row) -> Record:
@@ -277,7 +277,7 @@ class InodeTable:
             record.node = opener.node
         self._use(record)
 
-    def _numbered(self, parent: int, name: bytes, space: Space, position: int, kind: Kind) -> int:
+    def _count_numbered(self, parent: int, name: bytes, space: Space, position: int, kind: Kind) -> int:
         owner = self._range(parent, space)
         if owner is not None:
             self._count(owner.inode)
@@ -297,7 +297,7 @@ class InodeTable:
         if owner is None:
             if space.size > MAX_SPACE:
                 return None
-            owner = self._ranged(self._rows.space(identity) or self._reserved(parent, space))
+            owner = self._find_range(self._rows.space(identity) or self._reserve(parent, space))
             self._spaces[identity] = owner
             if owner.above is None:
                 self._pinned[owner.inode] = owner
@@ -305,12 +305,12 @@ class InodeTable:
         self._use(owner)
         return owner
 
-    def _named(self, inode: int) -> bool:
+    def _is_named(self, inode: int) -> bool:
         """True if the inode is an ordinary one, which can be opened again by its name."""
         row = self._rows.row(inode)
         return row is not None and row[0].names[row[1]] is not None
 
-    def _reserved(self, parent: int, space: Space) -> Row:
+    def _reserve(self, parent: int, space: Space) -> Row:
         return self._rows.add(parent, None, "directory", space.identity, 0, space.size)
 
     def _row(self, number: int) -> Row:

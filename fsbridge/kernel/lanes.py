@@ -217,7 +217,7 @@ class Lane:
         try:
             while not job.over and now < deadline:
                 with trio.CancelScope(deadline=min(deadline, now + self._slow_after)):
-                    await _finished(job)
+                    await _wait_for(job)
                 if not job.over:
                     self._relieve(job)
                     now = trio.current_time()
@@ -272,15 +272,15 @@ class Lane:
             except MemoryError as error:  # on the way to the job or from it
                 job.error, job.wanted = error, False
             job.call = None
-            if not self._reported(returns, job):
+            if not self._report(returns, job):
                 return
             del job
 
-    def _reported(self, returns: Returns, job: _Job[Any]) -> bool:
+    def _report(self, returns: Returns, job: _Job[Any]) -> bool:
         """Tell the event loop that a job is over; False if the loop has ended. Tries again if memory is short."""
         while True:
             try:
-                returns.put(partial(self._over, job))
+                returns.put(partial(self._finish, job))
             except trio.RunFinishedError:
                 return False
             except MemoryError:
@@ -288,7 +288,7 @@ class Lane:
             else:
                 return True
 
-    def _over(self, job: _Job[Any]) -> None:
+    def _finish(self, job: _Job[Any]) -> None:
         """Resume the request that waits for a job, or clean up if the request was given up.
 
         On the event loop; only the first call acts.
@@ -332,7 +332,7 @@ def _do(job: _Job[Any]) -> None:
         job.error = FsbridgeError(f"a worker was told to end by {type(error).__name__}")
 
 
-async def _finished(job: _Job[Any]) -> None:
+async def _wait_for(job: _Job[Any]) -> None:
     """Wait until `job` is over. A cancelled wait leaves the job running, with no task that waits for it."""
 
     def stop(_raise_cancel: object) -> trio.lowlevel.Abort:

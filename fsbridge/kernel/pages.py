@@ -82,16 +82,16 @@ class PageVersions:
         # the kernel may carry them out in either order.
         return Caching(keep=pages.emptied, direct=False)
 
-    def seen(self, inode: int) -> bool:
+    def was_open(self, inode: int) -> bool:
         """True if the file was open before: the kernel may have its pages."""
         return inode in self._open or inode in self._closed
 
-    def outdated(self, inode: int, version: Hashable) -> bool:
+    def is_outdated(self, inode: int, version: Hashable) -> bool:
         """True if the file is open in a version other than `version`."""
         pages = self._open.get(inode)
         return pages is not None and pages.version != version
 
-    def used(self, inode: int, version: Hashable) -> None:
+    def note_used(self, inode: int, version: Hashable) -> None:
         """Note a read or close of `version`, which shows that the kernel has carried out the open of it."""
         pages = self._open.get(inode)
         if pages is not None and pages.version == version:
@@ -99,7 +99,7 @@ class PageVersions:
 
     def count_close(self, inode: int, version: Hashable) -> None:
         """Count one close."""
-        self.used(inode, version)
+        self.note_used(inode, version)
         pages = self._open.get(inode)
         if pages is None:
             return
@@ -138,7 +138,7 @@ class StaleOpens:
         if len(self._until) > STALE_FILES:
             self._until.popitem(last=False)
 
-    def looked_up(self, inode: int, parent: int, name: bytes, number: int | None) -> None:
+    def note_look_up(self, inode: int, parent: int, name: bytes, number: int | None) -> None:
         """Note a look-up that gave `inode`; `number`: the usual inode of that name."""
         until = self.until((parent, name)) or (None if number is None else self.until(number))
         if until is not None:

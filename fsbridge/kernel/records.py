@@ -99,7 +99,7 @@ class InodeRows:
         return None
 
     def add(self, parent: int, name: bytes | None, kind: Kind, version: Hashable, count: int, size: int = 1) -> Row:
-        """Add a row with the next number. `name`: None for a space. First call `outdated` for another row of that name.
+        """Add a row with the next number. `name`: None for a space. First call `mark_outdated` for another row of that name.
 
         If there is no memory for it, nothing is changed: columns of different lengths would mix up the rows.
         """
@@ -125,7 +125,7 @@ class InodeRows:
         table[place] = at + 1
         return rows, at
 
-    def outdated(self, row: Row) -> None:
+    def mark_outdated(self, row: Row) -> None:
         """Forget that the name leads to this row, because it leads to another inode from now on."""
         rows, at = row
         rows.hashes[at] = NO_NAME

@@ -68,24 +68,24 @@ class Replies:
         self._modes = {kind: mode & ~config.hidden_mode if kind != "link" else mode for kind, mode in _MODES.items()}
         self._uid = os.getuid() if config.uid is None else config.uid
         self._gid = os.getgid() if config.gid is None else config.gid
-        self._entry = self._blank()  # reused for every entry of every listing: a new object each doubles the cost
-        self._dot = self._blank()
+        self._entry = self._make_blank()  # reused for every entry of every listing: a new object each doubles the cost
+        self._dot = self._make_blank()
         self._fill(self._dot, Attrs("directory", 0, 0), self._ttl)
 
-    def attributes(self, inode: int, attrs: Attrs, left: float = math.inf) -> EntryAttributes:
+    def make_attributes(self, inode: int, attrs: Attrs, left: float = math.inf) -> EntryAttributes:
         """Return the reply to `lookup` and `getattr`; `left`: most seconds for which the attributes stay valid."""
-        entry = self._blank()
+        entry = self._make_blank()
         self._fill(entry, attrs, min(self._ttl, left))
         entry.st_ino = inode
         return entry
 
-    def absent(self) -> EntryAttributes:
+    def make_absence(self) -> EntryAttributes:
         """Return the reply by which the kernel remembers that a name does not exist."""
-        entry = self._blank()
+        entry = self._make_blank()
         entry.entry_timeout = self._ttl
         return entry
 
-    def dots(self, inode: int, start_id: int, token: ReaddirToken) -> bool:
+    def add_dots(self, inode: int, start_id: int, token: ReaddirToken) -> bool:
         """Reply with `.` and `..` of the directory, from position `start_id` on; true if they fitted."""
         entry = self._dot
         for position, name, number in ((0, b".", inode), (1, b"..", self._inodes.parent(inode))):
@@ -95,7 +95,7 @@ class Replies:
                     return False
         return True
 
-    def entries(self, listing: Listing, position: int, token: ReaddirToken) -> None:
+    def add_entries(self, listing: Listing, position: int, token: ReaddirToken) -> None:
         """Fill the reply from the listing's batch. Each entry that fits counts as one lookup."""
         if position >= listing.end:
             return
@@ -106,15 +106,15 @@ class Replies:
             numbered = 0
             try:
                 if isinstance(batch, Numbered):
-                    numbered = self._numbered(batch, position - listing.start, base, ttl, position + DOT_ENTRIES, token)
+                    numbered = self._add_numbered(batch, position - listing.start, base, ttl, position + DOT_ENTRIES, token)
                 else:
-                    numbered = self._others(listing, position, base, ttl, token)
+                    numbered = self._add_others(listing, position, base, ttl, token)
             finally:
                 self._inodes.count(base, numbered)
         else:
-            self._others(listing, position, None, ttl, token)
+            self._add_others(listing, position, None, ttl, token)
 
-    def _numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
+    def _add_numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
         """Fill the reply from entry `first` of the batch on; `last_id`: id of the one before. Returns how many fitted."""
         entry, reply, begun = self._entry, self._reply, last_id
         self._fill(entry, Attrs(batch.kind, batch.size, 0), ttl)
@@ -130,7 +130,7 @@ class Replies:
             last_id += 1
         return last_id - begun
 
-    def _others(self, listing: Listing, position: int, base: int | None, ttl: float, token: ReaddirToken) -> int:
+    def _add_others(self, listing: Listing, position: int, base: int | None, ttl: float, token: ReaddirToken) -> int:
         """Fill the reply with entries of any kind. Returns how many of those that fitted are numbered from `base` on."""
         entry, reply, batch = self._entry, self._reply, listing.batch
         space = listing.shown.space
@@ -162,7 +162,7 @@ class Replies:
                     break
         return numbered
 
-    def _blank(self) -> EntryAttributes:
+    def _make_blank(self) -> EntryAttributes:
         entry = EntryAttributes()
         entry.st_uid, entry.st_gid = self._uid, self._gid
         entry.st_nlink = 1
@@ -183,7 +183,7 @@ def _fill_times(entry: EntryAttributes, mtime_ns: int) -> None:
     entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = mtime_ns
 
 
-def possible_target(target: bytes) -> bytes:
+def check_target(target: bytes) -> bytes:
     """Return a symlink's target; CorruptData if the kernel would reject it."""
     if not 0 < len(target) <= MAX_TARGET or b"\0" in target:
         raise CorruptData(f"impossible link target of {len(target)} bytes: {target[:80]!r}")

@@ -56,7 +56,7 @@ class NoReadAhead:
         Returns late, if at all, only while that directory is being read ahead.
         """
 
-    def forgotten_space(self, base: int, space: Space | None) -> None:
+    def forget_space(self, base: int, space: Space | None) -> None:
         """The kernel no longer knows any inode of a space; the numbers of its range began at `base`."""
 
     def clear(self) -> None:
@@ -115,7 +115,7 @@ class ReadAhead(NoReadAhead):
         if self._ages.remembers:  # otherwise a listing read ahead would be too old
             await self.siblings.note_entering(inode, known)
 
-    def forgotten_space(self, base: int, space: Space | None) -> None:
+    def forget_space(self, base: int, space: Space | None) -> None:
         self.siblings.forget_space(base)
         self.readers.forget(space)
 

@@ -108,8 +108,8 @@ class Siblings:
     def _read_next(self, inode: int) -> None:
         """Have workers read a directory and the siblings that will probably be entered next."""
         record = self._inodes.record(inode)
-        siblings = self._numbered(inode) if record is None else self._named(record)
-        batch = [one for one in siblings if one[0] not in self._awaited and self._directories.known(one[0]) is None]
+        siblings = self._find_numbered(inode) if record is None else self._find_named(record)
+        batch = [one for one in siblings if one[0] not in self._awaited and self._directories.find_young(one[0]) is None]
         if self._remote:  # what is known here of a remote directory may be too old at once, for it comes from one listing
             batch = [one for one in batch if not self._is_ahead(one[0])]
         for job in [[one] for one in batch] if self._remote else [batch] if batch else []:
@@ -117,13 +117,13 @@ class Siblings:
             self._awaited.update((number, read) for number, _ in job)
             self._threads.submit(partial(self._read, job), partial(self._jobs.on_loop, partial(self._keep, job, ())))
 
-    def _named(self, record: Record) -> Sequence[_Sibling]:
-        above, parent = self._directories.latest(record.parent), record.parent
+    def _find_named(self, record: Record) -> Sequence[_Sibling]:
+        above, parent = self._directories.find(record.parent), record.parent
         if above is None:
             return ()
         read = partial(read_directory if self._remote else read_tree, self._ages, self._limits)
         for names, at in above.orders(record.name):
-            following = self._following(at, range(len(names)), partial(self._inode, parent, names))
+            following = self._find_following(at, range(len(names)), partial(self._inode, parent, names))
             if following:
                 members = [self._inodes.member(parent, names[number]) for number in following]
                 return [(member.inode, partial(_read_record, member, read)) for member in members if member is not None]
@@ -132,16 +132,16 @@ class Siblings:
     def _inode(self, parent: int, names: Sequence[bytes], position: int) -> int | None:
         return self._inodes.named(parent, names[position])
 
-    def _numbered(self, inode: int) -> Sequence[_Sibling]:
+    def _find_numbered(self, inode: int) -> Sequence[_Sibling]:
         node = self._inodes.find(inode)
         if self._remote or isinstance(node, HELD) or node.slot is None:
             return ()
         space, position = node.slot
         base = inode - position
-        following = self._following(position, space.level(position), lambda position: base + position)
+        following = self._find_following(position, space.level(position), lambda position: base + position)
         return [(base + number, partial(_read_numbered, self._ages, self._limits, space, number)) for number in following]
 
-    def _following(self, at: int, level: range, inode: Callable[[int], int | None]) -> range:
+    def _find_following(self, at: int, level: range, inode: Callable[[int], int | None]) -> range:
         """Return the positions to read, from `at` on: up to twice as many as were read before it, none if none was.
 
         `level`: the positions of all siblings.
@@ -152,7 +152,7 @@ class Siblings:
 
         def is_read(position: int) -> bool:
             reading = self._directories.peek(number(position))
-            read = reading is not None and (self._remote or not self._directories.expired(reading))
+            read = reading is not None and (self._remote or not self._directories.is_expired(reading))
             return read or number(position) in self._awaited
 
         depth = 1

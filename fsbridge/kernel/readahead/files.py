@@ -260,7 +260,7 @@ class Streams:
         if len(self._recent) > MAX_RECENT:
             self._recent.popitem(last=False)
 
-    def finished(self, number: int) -> None:
+    def note_finished(self, number: int) -> None:
         """Note that a file was read to its end."""
         with self._lock:
             stream = self._find(number, behind=GAP_FILES)
@@ -344,7 +344,7 @@ class Readers:
             if not file.progress.ended:
                 file.progress.ended = True
                 if file.slot is not None and file.slot[0] in self._streams:
-                    self._streams[file.slot[0]].finished(file.slot[1])
+                    self._streams[file.slot[0]].note_finished(file.slot[1])
         elif window := file.handle.window:
             self._follow(file, start, stop, window)
 

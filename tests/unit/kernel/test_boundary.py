@@ -279,7 +279,7 @@ def test_damage_is_logged_again_later_and_its_memory_is_bounded(
 class Forgetless(Filesystem):
     """A mount without memory to note that something is outdated."""
 
-    def outdated(self, handler: str, subject: Any) -> None:
+    def note_outdated(self, handler: str, subject: Any) -> None:
         raise MemoryError
 
 

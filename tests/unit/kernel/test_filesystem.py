@@ -153,7 +153,7 @@ def test_a_directory_of_20000_chunks_is_listed_once_and_kept_in_16_bytes_each() 
             assert listing[2:] == [b"%d" % number for number in range(20_001)]
         assert directory.asked == 1
         assert 20_000 * 16 < filesystem.directories.nbytes < 20_000 * 16 + 3000
-        reading = filesystem.directories.known(inode)
+        reading = filesystem.directories.find_young(inode)
         assert reading is not None
         assert [entry.attrs.mtime_ns for batch in reading.batches for entry in batch[-2:]][-3:] == [-19_998, -19_999, 2**64]
 
@@ -513,7 +513,7 @@ def test_p11_an_open_that_fails_when_the_file_is_open_leaves_nothing(part: str) 
         opened = await filesystem.open(inode, os.O_RDONLY, CTX)
         assert bytes(await filesystem.read(opened.fh, 0, 9)) == b"other"
         await filesystem.release(opened.fh)
-        assert not filesystem.pages.outdated(inode, object()), "no open counts any more"
+        assert not filesystem.pages.is_outdated(inode, object()), "no open counts any more"
 
     with_filesystem(test, FakeDirectory({b"file": file}))
 

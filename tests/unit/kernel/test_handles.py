@@ -77,7 +77,7 @@ def test_a_few_batches_are_read_before_the_kernel_asks() -> None:
         assert names == NAMES[6:]
         assert root.made == 10
         assert filesystem.listings[fh].whole() is not None
-        await eventually(lambda: filesystem.directories.known(1) is not None)
+        await eventually(lambda: filesystem.directories.find_young(1) is not None)
 
     with_filesystem(test, root, limits=BRIEF, metadata_ttl=60.0)
     assert READY_BATCHES < 10

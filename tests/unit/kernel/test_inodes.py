@@ -59,11 +59,11 @@ def count_open(table: InodeTable, inodes: list[int]) -> int:
 
 def test_a_version_is_an_inode_of_its_own() -> None:
     table = InodeTable(FakeDirectory())
-    first = table.looked_up(ROOT, b"a", make_file(1), "file")
-    assert table.looked_up(ROOT, b"a", make_file(1), "file") == first
-    second = table.looked_up(ROOT, b"a", make_file(2), "file")
+    first = table.count_looked_up(ROOT, b"a", make_file(1), "file")
+    assert table.count_looked_up(ROOT, b"a", make_file(1), "file") == first
+    second = table.count_looked_up(ROOT, b"a", make_file(2), "file")
     assert second != first
-    assert table.looked_up(ROOT, b"a", make_file(2), "file") == second
+    assert table.count_looked_up(ROOT, b"a", make_file(2), "file") == second
     table.forget(first, 2)
     table.forget(second, 2)
     assert len(table) == 1
@@ -71,17 +71,17 @@ def test_a_version_is_an_inode_of_its_own() -> None:
 
 def test_the_same_name_elsewhere_or_of_another_kind_is_another_inode() -> None:
     table = InodeTable(FakeDirectory())
-    here = table.looked_up(ROOT, b"a", FakeFile(), "file")
-    assert table.looked_up(here, b"a", FakeFile(), "file") != here
-    assert table.looked_up(ROOT, b"a", FakeDirectory(), "directory") != here
+    here = table.count_looked_up(ROOT, b"a", FakeFile(), "file")
+    assert table.count_looked_up(here, b"a", FakeFile(), "file") != here
+    assert table.count_looked_up(ROOT, b"a", FakeDirectory(), "directory") != here
 
 
 def test_an_opened_node_stays_while_its_version_does() -> None:
     """The numbers of a space hang on the node that owns it."""
     table = InodeTable(FakeDirectory())
     node = make_file(1)
-    inode = table.looked_up(ROOT, b"a", node, "file")
-    table.looked_up(ROOT, b"a", make_file(1), "file")
+    inode = table.count_looked_up(ROOT, b"a", node, "file")
+    table.count_looked_up(ROOT, b"a", make_file(1), "file")
     record = table.find(inode)
     assert isinstance(record, Record)
     assert record.open() is node
@@ -98,7 +98,7 @@ def test_a_listed_node_is_opened_at_first_use_and_adopted_by_a_lookup() -> None:
     inode, reliable = table.count_listed(ROOT, Entry(b"a", FILE, open_listed), None)
     assert reliable
     assert not opened
-    assert table.looked_up(ROOT, b"a", make_file(7), "file") == inode, "its content was not seen yet"
+    assert table.count_looked_up(ROOT, b"a", make_file(7), "file") == inode, "its content was not seen yet"
     assert not opened
     again, reliable = table.count_listed(ROOT, make_entry(b"a", make_file(8)), None)
     assert again == inode, "a listing that does not know the version must not take the inode away"
@@ -127,7 +127,7 @@ def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again()
     inodes = []
     for name, directory in root.members.items():
         inode, _ = table.count_listed(ROOT, Entry(name, directory.attrs(), partial(give, directory)), None)
-        inodes.append((inode, table.looked_up(inode, b"f", directory.members[b"f"], "file")))
+        inodes.append((inode, table.count_looked_up(inode, b"f", directory.members[b"f"], "file")))
     told = [number for pair in inodes for number in pair]
     assert count_open(table, told) == 10
     for (_, inode), directory in zip(inodes, root.members.values(), strict=True):
@@ -182,20 +182,20 @@ class _Array(FakeDirectory):
 
 def test_p6_a_parked_space_keeps_its_numbers() -> None:
     table = InodeTable(root := FakeDirectory({b"a": _Array()}), limits=Limits(opened_nodes=4))
-    inode = table.looked_up(ROOT, b"a", root.members[b"a"], "directory")
+    inode = table.count_looked_up(ROOT, b"a", root.members[b"a"], "directory")
     space = root.members[b"a"].space
     base = table.base(inode, space)
     assert base is not None
     table.count(base, 2)
     for number in range(10):
-        table.looked_up(ROOT, b"other-%d" % number, FakeFile(), "file")
+        table.count_looked_up(ROOT, b"other-%d" % number, FakeFile(), "file")
     root.members[b"a"] = _Array()
     parked = table.find(base + 7)
     assert isinstance(parked, Parked)
     assert parked.open().slot == (root.members[b"a"].space, 7)
     assert find_unparked(table, base + 8).slot == (root.members[b"a"].space, 8)
     for number in range(10, 20):
-        table.looked_up(ROOT, b"other-%d" % number, FakeFile(), "file")
+        table.count_looked_up(ROOT, b"other-%d" % number, FakeFile(), "file")
     root.members[b"a"] = _Array(version=2)
     parked = table.find(base + 7)
     assert isinstance(parked, Parked)
@@ -209,18 +209,18 @@ def test_a_space_that_a_worker_has_opened_may_be_parked_before_it_is_registered(
     table = InodeTable(
         root := FakeDirectory({b"a": _Array()}), lambda base, space: released.append(space), limits=Limits(opened_nodes=3)
     )
-    inode = table.looked_up(ROOT, b"a", root.members[b"a"], "directory")
+    inode = table.count_looked_up(ROOT, b"a", root.members[b"a"], "directory")
     base = table.base(inode, root.members[b"a"].space)
     assert base is not None
     table.count(base, 2)
-    others = [table.looked_up(ROOT, b"%d" % number, FakeDirectory(), "directory") for number in range(3)]
+    others = [table.count_looked_up(ROOT, b"%d" % number, FakeDirectory(), "directory") for number in range(3)]
     parked = table.find(base + 7)
     assert isinstance(parked, Parked)
     parked.open()
     for other in others:
         table.find(other)
     assert released == [root.members[b"a"].space] * 2
-    table.looked_up(ROOT, b"0", FakeDirectory(), "directory")
+    table.count_looked_up(ROOT, b"0", FakeDirectory(), "directory")
     assert table.find(base + 7) is not None
     table.forget(base + 7, 2)
     assert not table._spaces
@@ -236,7 +236,7 @@ def test_spaces_have_ranges_and_one_record() -> None:
     other = table.base(ROOT, large)
     assert other == base + 10
     table.count(other, 1)
-    assert table.looked_up(ROOT, b"4", small.node(4), "file") == base + 4
+    assert table.count_looked_up(ROOT, b"4", small.node(4), "file") == base + 4
     assert find_unparked(table, base + 999 + 10).slot == (large, 999)
     assert len(table) == 3
     with pytest.raises(Stale):
@@ -286,8 +286,8 @@ def test_a_space_too_large_for_a_range_has_single_inodes() -> None:
     assert table.base(ROOT, space) is None
     far = MAX_SPACE * 999
     listed, _ = table.count_listed(ROOT, Entry(b"x", FILE, far), space)
-    assert table.looked_up(ROOT, b"x", space.node(far), "file") == listed
-    assert table.looked_up(ROOT, b"y", space.node(far - 1), "file") != listed
+    assert table.count_looked_up(ROOT, b"x", space.node(far), "file") == listed
+    assert table.count_looked_up(ROOT, b"y", space.node(far - 1), "file") != listed
     record = table.find(listed)
     assert isinstance(record, Record)
     assert record.open().slot == (space, far)
@@ -308,8 +308,8 @@ def test_numbers_fit_the_kernel_after_millions_of_large_spaces() -> None:
 
 def test_paths_for_the_log_show_what_is_known_of_them() -> None:
     table = InodeTable(FakeDirectory())
-    group = table.looked_up(ROOT, b"group", FakeDirectory(), "directory")
-    file = table.looked_up(group, b"zarr.json", FakeFile(), "file")
+    group = table.count_looked_up(ROOT, b"group", FakeDirectory(), "directory")
+    file = table.count_looked_up(group, b"zarr.json", FakeFile(), "file")
     assert table.path(ROOT) == "/"
     assert table.path(file) == "/group/zarr.json"
     space = FakeSpace(10)
@@ -348,7 +348,7 @@ class Kernel(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from([b"a", b"b"]), version=st.integers(0, 2))
     def look_up(self, name: bytes, version: int) -> None:
-        self.count_told(self.table.looked_up(ROOT, name, make_file(version), "file"), (name, version))
+        self.count_told(self.table.count_looked_up(ROOT, name, make_file(version), "file"), (name, version))
 
     @rule(name=st.sampled_from([b"a", b"b"]), version=st.integers(0, 2))
     def list_known(self, name: bytes, version: int) -> None:
@@ -360,7 +360,7 @@ class Kernel(RuleBasedStateMachine):
     def look_up_numbered(self, which: int, position: int) -> None:
         space = self.spaces[which]
         position %= space.size
-        self.count_told(self.table._numbered(ROOT, b"n", space, position, "file"), (which, position))
+        self.count_told(self.table._count_numbered(ROOT, b"n", space, position, "file"), (which, position))
 
     @rule(which=st.integers(0, 3), shown=st.integers(0, 7))
     def list_numbered(self, which: int, shown: int) -> None:
@@ -442,7 +442,7 @@ def test_p6_an_array_that_is_parked_or_forgotten_is_freed_without_the_collector(
             node = root.lookup(b"a")
             node.attrs()
             again.append(weakref.ref(node.refresh()))
-            table.looked_up(ROOT, b"a", node, "directory")
+            table.count_looked_up(ROOT, b"a", node, "directory")
             del node
         assert again[0]() is not None
         assert again[1]() is None
@@ -450,7 +450,7 @@ def test_p6_an_array_that_is_parked_or_forgotten_is_freed_without_the_collector(
         assert again[0]() is None
         node = root.lookup(b"a")
         shown = weakref.ref(node.refresh())
-        inode = table.looked_up(ROOT, b"a", node, "directory")
+        inode = table.count_looked_up(ROOT, b"a", node, "directory")
         del node
         table.forget(inode, 3)
         assert shown() is None

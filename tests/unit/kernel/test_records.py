@@ -61,7 +61,7 @@ def change(table: InodeRows, model: Model, chance: random.Random, growing: bool)
         row = table.row(gone["number"])
         assert row is not None
         if growing:
-            table.outdated(row)
+            table.mark_outdated(row)
             gone["current"] = False
         else:
             table.remove(row)
@@ -77,7 +77,7 @@ def change(table: InodeRows, model: Model, chance: random.Random, growing: bool)
     if former is not None:
         row = table.row(former["number"])
         assert row is not None
-        table.outdated(row)
+        table.mark_outdated(row)
         former["current"] = False
     rows, at = table.add(parent, name, "file", version, 1, size)
     told = {"number": rows.numbers[at], "size": size, "parent": parent, "name": name, "version": version, "count": 1}
@@ -108,7 +108,7 @@ def test_a_member_that_is_replaced_again_and_again_is_found_at_once() -> None:
         table.add(0, b"%d" % number, "file", None, 1)
     row = table.add(1, b"x", "file", 0, 1)
     for version in range(1, 500):
-        table.outdated(row)
+        table.mark_outdated(row)
         row = table.add(1, b"x", "file", version, 1)
     assert describe(table.member(1, b"x")) == describe(row)
     assert sum(place > 0 for place in table._table) <= 601

@@ -69,7 +69,7 @@ def follow(numbers: list[int], count: int = 100, finish: bool = True) -> list[li
         steps.append(ahead.copy())
         ahead.clear()
         if finish:
-            streams.finished(number)
+            streams.note_finished(number)
     return steps
 
 
@@ -85,7 +85,7 @@ def test_smaller_files_are_read_ahead_several_at_a_time() -> None:
         streams.note_open(number)
         steps.append(ahead.copy())
         ahead.clear()
-        streams.finished(number)
+        streams.note_finished(number)
     assert steps[:9] == [[], [2], [3, 4], [], [*range(5, 13)], [], [], [], [13, 14, 15, 16]]
     assert sum(map(len, steps)) == 38, "each once, to the last one"
 
@@ -145,7 +145,7 @@ def test_what_found_no_room_has_its_turn_with_the_next_open() -> None:
     for number in range(8):
         ahead.full = number in (3, 4)
         streams.note_open(number)
-        streams.finished(number)
+        streams.note_finished(number)
     assert ahead == [2, 3, 4, 6, 7, 8, 9, 10, 11], "5 was read meanwhile"
 
 
@@ -167,8 +167,8 @@ def test_two_readers_taking_turns_are_one_stream() -> None:
     for number in range(0, 20, 2):
         streams.note_open(number)
         streams.note_open(number + 1)
-        streams.finished(number + 1)
-        streams.finished(number)
+        streams.note_finished(number + 1)
+        streams.note_finished(number)
     assert ahead == sorted(set(ahead))
     assert set(range(3, 20)) <= set(ahead)
 
@@ -183,7 +183,7 @@ def test_the_number_of_streams_is_bounded() -> None:
     streams = Streams(Now(), 10**6, ahead.take)
     for number in range(0, 10**5, 100):
         streams.note_open(number)
-        streams.finished(number)
+        streams.note_finished(number)
     assert ahead == []
     oldest = 10**5 - 100 * MAX_STREAMS
     streams.note_open(oldest + 1)
@@ -197,7 +197,7 @@ def test_two_readers_of_one_array_do_not_make_each_others_files_ready_again() ->
     streams = Streams(Now(), 100, ahead.take)
     for number in (*range(20, 30), *range(10, 20)):
         streams.note_open(number)
-        streams.finished(number)
+        streams.note_finished(number)
     assert max(ahead) < 40
     assert len(ahead) == len(set(ahead))
     assert not set(ahead) & {20, 21, *range(10, 12)}
@@ -215,7 +215,7 @@ def test_stored_bytes_of_remote_files_are_prefetched_first_and_further_ahead() -
     steps = []
     for number in range(4):
         streams.note_open(number)
-        streams.finished(number)
+        streams.note_finished(number)
         steps.append((ahead[-1] if ahead else 0, sent[-1] if sent else 0))
     assert steps == [(0, 0), (9, 33), (18, 66), (19, 67)]
     assert sent == list(range(2, 68))
@@ -291,7 +291,7 @@ def test_no_more_remote_files_are_made_at_a_time_once_all_are_prefetched() -> No
     streams = Streams(threads, 40, ahead.take, REMOTE, lambda number: True, makers)
     for number in range(38):
         streams.note_open(number)
-        streams.finished(number)
+        streams.note_finished(number)
         threads.work()
     assert not ahead
     makers.work()
@@ -310,7 +310,7 @@ def test_remote_files_that_are_ready_are_not_prefetched() -> None:
     streams = Streams(threads, 1000, ahead.take, REMOTE, fetch)
     for number in range(8):
         streams.note_open(number)
-        streams.finished(number)
+        streams.note_finished(number)
     threads.work()
     assert sent == sorted(set(sent))
     assert set(ahead) <= set(sent)

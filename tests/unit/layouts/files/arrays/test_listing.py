@@ -22,7 +22,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut
 from fsbridge.formats.open import Opening
 from fsbridge.kernel.ages import Ages
-from fsbridge.kernel.handles import begun_listing
+from fsbridge.kernel.handles import open_listing
 from fsbridge.kernel.limits import Limits
 from fsbridge.layouts.files.arrays import listing
 from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View
@@ -376,7 +376,7 @@ def test_a_directory_that_is_opened_is_read_with_it(tmp_path: Path) -> None:
     config = Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",))
     tree = open_tree(config)
     limits = Limits(beginning_seconds=60.0)  # also where the machine is busy
-    reading = begun_listing(1, Ages(config), limits, tree.root).reading
+    reading = open_listing(1, Ages(config), limits, tree.root).reading
     assert reading is not None
     assert [entry.name for batch in reading.batches for entry in batch] == [b"a.json", b"a.npy", b"store.json"]
     tree.close()
