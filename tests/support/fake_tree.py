@@ -74,9 +74,8 @@ class FakeFile(File):
 
     pinned: Any = None
 
-    @property
-    def version(self) -> Hashable:  # type: ignore[override]
-        return ("stamp", self.stamp) if self.keyed else None
+    def __post_init__(self) -> None:
+        self.version = ("stamp", self.stamp) if self.keyed else None
 
     def attrs(self) -> Attrs:
         return Attrs("file", len(self.data), self.mtime_ns + self.stamp)
@@ -100,9 +99,8 @@ class Snapshot(File):
     file: FakeFile
     stamp: int
 
-    @property
-    def version(self) -> Hashable:  # type: ignore[override]
-        return ("stamp", self.stamp)
+    def __post_init__(self) -> None:
+        self.version = ("stamp", self.stamp)
 
     def attrs(self) -> Attrs:
         return self.file.attrs()
@@ -181,12 +179,12 @@ class FakeSpace(Space):
     width: int = 8
     stamp: int = 0
     directory: Any = None
-    key: Hashable = None
-    """Its identity, if another object may have the same one."""
+    identity: Hashable = None
+    """None: another one than that of any other object."""
 
-    @property
-    def identity(self) -> Hashable:  # type: ignore[override]
-        return id(self) if self.key is None else self.key
+    def __post_init__(self) -> None:
+        if self.identity is None:
+            self.identity = id(self)
 
     def node(self, position: int) -> Any:
         if position == 0:
@@ -242,14 +240,10 @@ class SpaceDirectory(Directory):
 
 @dataclass
 class DiskFile(File):
-    """A real file; its version is its stamp. `stamp` is that of a keyed node, None for a node of all versions."""
+    """A real file; its version is its stamp, or None for a node of all versions."""
 
     path: str
-    stamp: Hashable = None
-
-    @property
-    def version(self) -> Hashable:  # type: ignore[override]
-        return self.stamp
+    version: Hashable
 
     def attrs(self) -> Attrs:
         before_waiting()
@@ -260,7 +254,7 @@ class DiskFile(File):
         before_waiting()
         with open(self.path, "rb") as file:
             now = disk_stamp(file.fileno())  # of the bytes that are read: the path may be another file by now
-            if self.stamp not in (None, now):
+            if self.version not in (None, now):
                 raise Stale("the file changed")
             data = file.read()
         return FakeHandle(FakeFile(data, stamp=now), data, now)

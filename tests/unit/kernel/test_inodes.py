@@ -156,7 +156,7 @@ def test_p6_what_the_kernel_knows_of_an_array_is_half_a_kilobyte() -> None:
         for number in range(arrays):
             inode, _ = table.count_listed(ROOT, Entry(b"array%06d" % number, shown, FakeDirectory), None)
             table.count_listed(inode, Entry(b"zarr.json", FILE, FakeFile, number.to_bytes(16, "big")), None)
-            base = table.base(inode, FakeSpace(10, key=b"%016d" % number))
+            base = table.base(inode, FakeSpace(10, identity=b"%016d" % number))
             assert base is not None
             table.count(base, 3)
         gc.collect()
@@ -176,7 +176,7 @@ class _Array(FakeDirectory):
 
     def __init__(self, version: int = 1) -> None:
         super().__init__()
-        self.space = FakeSpace(10, stamp=version, key=("the array", version))
+        self.space = FakeSpace(10, stamp=version, identity=("the array", version))
         SpaceDirectory(self.space, 9)
 
 
