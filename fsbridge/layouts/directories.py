@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from fsbridge.errors import PASSING, FsbridgeError, NameTooLong, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Note, Opener, SourceMember, openers, without_dead_ends
-from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_target, listed_documents, model_name
+from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_target, list_documents, model_name
 from fsbridge.layouts.stored_file import StoredFileNode
 from fsbridge.metadata import JSON, ArrayMetadata, Format
 from fsbridge.model import Array, Child, Group, Link, Node, OtherFile, as_array
@@ -210,7 +210,7 @@ class GroupDirectory(Contents):
         group = self.group
         names = () if not self.path.layout.of_groups or group.is_plain() else self.path.layout.of_groups
         file = partial(self._file, mtime_ns=group.mtime_ns)
-        batch = listed_documents(names, self.measure_documents, file, self.lookup, group.mtime_ns)
+        batch = list_documents(names, self.measure_documents, file, self.lookup, group.mtime_ns)
         if batch:
             yield batch
         batch, count, watch = [], 0, Stopwatch()
@@ -223,7 +223,7 @@ class GroupDirectory(Contents):
             except PASSING:
                 raise  # leaving the member out would tell a program that it is absent
             except FsbridgeError as error:
-                member.context.left_out(layout.name, (*member.names, child.name), str(error))
+                member.context.note_left_out(layout.name, (*member.names, child.name), str(error))
                 continue
             if len(batch) >= BATCH_ENTRIES or watch.seconds > BATCH_SECONDS:
                 yield batch
@@ -247,7 +247,7 @@ class GroupDirectory(Contents):
         name = file_name(child.name, taken)
         if child.link is not None:
             return [LinkNode(link_target(child.link, taken), child.mtime_ns).entry(name)]
-        if layout.selective(member.context.format_at((*member.names, child.name))) and self._left_out(child.name, opener):
+        if layout.selective(member.context.format_at((*member.names, child.name))) and self._leaves_out(child.name, opener):
             return []
         return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
 
@@ -266,14 +266,14 @@ class GroupDirectory(Contents):
         array = as_array(node)
         return None if array is None else self.path.layout.refusal(array.metadata)
 
-    def _left_out(self, name: str, opener: Opener) -> bool:
+    def _leaves_out(self, name: str, opener: Opener) -> bool:
         """True if a member is an array that this layout leaves out, which is logged once; False if it is unreadable."""
         try:
             reason = self.refusal(opener())
         except (FsbridgeError, OSError):  # the member is listed, and a program that opens it gets the error
             return False
         if reason is not None:
-            self.path.member.context.left_out(self.path.layout.name, (*self.path.member.names, name), reason)
+            self.path.member.context.note_left_out(self.path.layout.name, (*self.path.member.names, name), reason)
         return reason is not None
 
     def directory(self, name: str, node: Group | Array | None = None) -> PathDirectory:
@@ -336,7 +336,7 @@ class ArrayDirectory(Contents):
         Those of a remote array open by their names only: listing them would take a request for each array.
         """
         layout, mtime_ns = self.path.layout, self.array.mtime_ns
-        yield listed_documents(layout.of_arrays, self.documents, self._file, self.lookup, mtime_ns)
+        yield list_documents(layout.of_arrays, self.documents, self._file, self.lookup, mtime_ns)
         yield from self.chunk_entries()
         if not self.path.member.context.config.is_remote:
             for files in self.array.other_files():
@@ -371,7 +371,7 @@ class ArrayDirectory(Contents):
         """The layout's documents by name."""
         path, metadata, around = self.path, self.array.metadata, self.around()
         layout, names, rendered = path.layout, path.member.names, path.member.context.rendered
-        return rendered.shared(
+        return rendered.share(
             (layout.name, not names, around),
             metadata,
             lambda: rendered.get(
@@ -410,7 +410,7 @@ def other_entries(
                 continue
         except NameTooLong as error:
             reason = str(error)
-        member.context.left_out(layout.name, (*member.names, file.name), reason)
+        member.context.note_left_out(layout.name, (*member.names, file.name), reason)
     return entries
 
 

@@ -36,12 +36,12 @@ def encode(document: JSON) -> bytes:
     If any text contains lone surrogates, which UTF-8 cannot encode, the whole document is ASCII with escapes.
     """
     try:
-        return _encoded(document, _UNICODE)
+        return _encode(document, _UNICODE)
     except UnicodeEncodeError:  # JSON allows lone surrogates only as escapes
-        return _encoded(document, _ASCII)
+        return _encode(document, _ASCII)
 
 
-def _encoded(value: JSON, scalars: _Scalars) -> bytes:
+def _encode(value: JSON, scalars: _Scalars) -> bytes:
     text, pieces = bytearray(), list[str]()
     _write(value, "\n", scalars, pieces, text)
     pieces.append("\n")
@@ -55,7 +55,7 @@ def _write(value: JSON, newline: str, scalars: _Scalars, pieces: list[str], text
     if write is not None:
         pieces.append(write(value))
         return
-    line = _one_line(value, scalars) if isinstance(value, list | tuple | Mapping) else _derived(value, scalars)
+    line = _one_line(value, scalars) if isinstance(value, list | tuple | Mapping) else _write_derived(value, scalars)
     if line is not None:
         pieces.append(line)
         return
@@ -92,7 +92,7 @@ def _one_line(value: JSON, scalars: _Scalars) -> str | None:
     return "[" + ", ".join([scalars[type(member)](member) for member in value]) + "]"
 
 
-def _derived(value: JSON, scalars: _Scalars) -> str:
+def _write_derived(value: JSON, scalars: _Scalars) -> str:
     """Write a value with a type derived from one of JSON's types, such as numpy's float64. TypeError for all others."""
     for kind in (str, int, float):
         if isinstance(value, kind):
@@ -125,7 +125,7 @@ For larger texts and opaque elements the empty text is written, which readers pa
 """
 
 
-def spelled_fill(metadata: ArrayMetadata) -> JSON:
+def spell_fill(metadata: ArrayMetadata) -> JSON:
     """Return the `fill_value` member. An array without a fill value gets the zeros or the empty text that fill it."""
     return fill_value(metadata.dtype, metadata.fill) if metadata.fill_spelling is None else metadata.fill_spelling
 

@@ -80,7 +80,7 @@ class Context:
         config = self.config
         return DecodedArray(array, self.cache, config.max_direct, config.immutable)
 
-    def left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
+    def note_left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
         """Log, once, that a layout does not show a member."""
         if (layout, names, reason) not in self._remarks and len(self._remarks) < MAX_REMARKS:
             self._remarks.add((layout, names, reason))
@@ -261,15 +261,15 @@ def _leading(member: SourceMember, layout: str, links: list[Child], dropped: Not
         return
     root = member.root.refresh_node()
 
-    def tried(child: Child) -> str | None:
+    def find_end(child: Child) -> str | None:
         return dead_end(root, member.names, Link(child.link or ""))
 
-    reasons = each(tried, links, OPENED_AT_ONCE) if member.context.config.is_remote else map(tried, links)
+    reasons = each(find_end, links, OPENED_AT_ONCE) if member.context.config.is_remote else map(find_end, links)
     for child, reason in zip(links, reasons, strict=True):
         if reason is None:
             yield child
         else:
-            member.context.left_out(layout, (*member.names, child.name), reason)
+            member.context.note_left_out(layout, (*member.names, child.name), reason)
             dropped(child)
 
 
@@ -293,12 +293,12 @@ def openers(group: Group, members: Iterable[Child], remote: bool) -> Iterator[tu
     """Yield each member of a group with a function that opens it. Of a remote store (`remote`), many open in parallel."""
     members = iter(members)
     while remote and (batch := list(islice(members, OPENED_AHEAD))):
-        yield from zip(batch, each(partial(_tried, group), batch, OPENED_AT_ONCE), strict=True)
+        yield from zip(batch, each(partial(_try_opening, group), batch, OPENED_AT_ONCE), strict=True)
     for child in members:
         yield child, partial(group.child, child.name)
 
 
-def _tried(group: Group, child: Child) -> Opener:
+def _try_opening(group: Group, child: Child) -> Opener:
     try:
         node = Link(child.link) if child.link is not None else group.child(child.name)
     except (FsbridgeError, OSError) as error:

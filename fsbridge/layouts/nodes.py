@@ -76,7 +76,7 @@ class RenderedDocuments:
             self._known.put(key, (identity, documents), size)
         return documents
 
-    def shared(self, variant: Hashable, metadata: ArrayMetadata, render: Callable[[], Documents]) -> Documents:
+    def share(self, variant: Hashable, metadata: ArrayMetadata, render: Callable[[], Documents]) -> Documents:
         """Return the documents that all arrays with this same metadata object share. `variant`: how the arrays are shown."""
         key = variant, id(metadata)  # unique while we hold the object
         known = self._shared.get(key)
@@ -122,7 +122,7 @@ class DocumentFile(File):
         return BytesHandle(content, self.version)
 
 
-def listed_documents(
+def list_documents(
     names: Sequence[bytes],
     documents: Callable[[], Mapping[bytes, bytes]],
     file: Callable[[bytes, bytes], DocumentFile],

@@ -102,15 +102,15 @@ class Look:
         self._parts: dict[Key, _Part] = {}
         self._lock = threading.RLock()  # one for each look, because a store may hang
         self.alike: LRU[Hashable, tuple[ArrayMetadata, object, dict[Key, Hashable]]] = LRU(_ALIKE)
-        """What arrays with the same metadata share, see `Surroundings.shared`."""
+        """What arrays with the same metadata share, see `Surroundings.share`."""
 
-    def again(self) -> Look:
+    def renew(self) -> Look:
         """Return a new look around the same group."""
         return Look(self._context, self.group)
 
     def current(self) -> bool:
         """True if nothing that was found has changed."""
-        parts, look = list(self._parts.items()), self.again()
+        parts, look = list(self._parts.items()), self.renew()
         return all(look.part(name).version == part.version for name, part in parts)
 
     @cached_property
@@ -291,7 +291,7 @@ class Surroundings:
 
     def is_current(self, look: Look | None = None) -> bool:
         """True if everything that was used is as it is now, or as in a `look` that was begun just now."""
-        return is_as_used(self.used, look or self._look.again())
+        return is_as_used(self.used, look or self._look.renew())
 
     @property
     def group(self) -> SourceMember | None:
@@ -322,7 +322,7 @@ class Surroundings:
         """Return the names of the members of the group; none if there are too many, or if they cannot be read."""
         return cast(Sequence[str] | None, self._part(_MEMBERS).content) or ()
 
-    def distant(self, path: Path) -> Attributes | None:
+    def read_distant(self, path: Path) -> Attributes | None:
         """Return the attributes of the group at a path from the root; None if there is none that can be read."""
         return cast(Attributes | None, self._part(path).content)
 
@@ -346,11 +346,13 @@ class Surroundings:
 
         def make() -> Meaning:
             path = () if self._shares(metadata) else names
-            return read_array(Written(metadata, self.groups, path, x_first, self.coordinate, self.distant, self.members))
+            return read_array(
+                Written(metadata, self.groups, path, x_first, self.coordinate, self.read_distant, self.members)
+            )
 
-        return self.shared(("meaning", x_first), metadata, make)
+        return self.share(("meaning", x_first), metadata, make)
 
-    def shared(self, kind: Hashable, metadata: ArrayMetadata, make: Callable[[], T]) -> T:
+    def share(self, kind: Hashable, metadata: ArrayMetadata, make: Callable[[], T]) -> T:
         """Return what `make` makes with these surroundings: once in a look for all arrays with the same metadata.
 
         For each array by itself if a group above, or an array beside, may describe single members.

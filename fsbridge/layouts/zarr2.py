@@ -78,7 +78,7 @@ def fortran(metadata: ArrayMetadata) -> bool:
     return order is not None and len(order) > 1 and list(order) == sorted(order, reverse=True)
 
 
-def transposed(metadata: ArrayMetadata) -> bool:
+def is_transposed(metadata: ArrayMetadata) -> bool:
     """True if decoded chunks have a memory order that `.zarray` cannot state: neither C nor F."""
     order = metadata.order
     return order is not None and list(order) != sorted(order) and not fortran(metadata)
@@ -167,7 +167,7 @@ class Zarr2:
             return "Zarr v2 has no chunks of several shapes"
         if metadata.dtype.element is not None:
             return "Zarr v2 has no elements that may be missing"
-        if metadata.dtype.serializer != "bytes" and transposed(metadata):
+        if metadata.dtype.serializer != "bytes" and is_transposed(metadata):
             return "Zarr v2 has no elements of variable length in this memory order"
         return None
 
@@ -241,7 +241,7 @@ class Zarr2Space(FilledSpace):
         own = metadata.fill if isinstance(metadata.fill, bytes) else bytes(metadata.dtype.itemsize)
         said = fill_value(metadata) is None and zarr2_fill(metadata) is not None  # the source itself says null
         super().__init__(identity, chunks, None if said or zarr2_fill(metadata) == own else own, listed=LISTED_CHUNKS)
-        shape = metadata.grid.chunk_shape((0,) * len(metadata.shape)) if transposed(metadata) else None
+        shape = metadata.grid.chunk_shape((0,) * len(metadata.shape)) if is_transposed(metadata) else None
         steps = () if shape is None else chunk_steps(metadata, shape)
         self._form = None if shape is None else ChunkForm(b"", shape, steps, metadata.dtype.itemsize)
         self._separator = separator.decode()
@@ -259,7 +259,7 @@ class ConsolidatedGroup(GroupDirectory):
     def lookup(self, name: bytes) -> AnyNode:
         if name != CONSOLIDATED:
             return super().lookup(name)
-        return DocumentFile(self._made, self._made(), self.group.mtime_ns)
+        return DocumentFile(self._make, self._make(), self.group.mtime_ns)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         stream = super().entries()
@@ -267,7 +267,7 @@ class ConsolidatedGroup(GroupDirectory):
         yield [Entry(CONSOLIDATED, Attrs("file", None, self.group.mtime_ns), partial(self.lookup, CONSOLIDATED))]
         yield from stream
 
-    def _made(self) -> bytes:
+    def _make(self) -> bytes:
         """The document as it is now."""
         with from_now():
             return consolidated_document(self.path)

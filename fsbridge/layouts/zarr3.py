@@ -14,7 +14,7 @@ from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.layouts.chunks import ChunkSpace
 from fsbridge.layouts.consolidated import Descendants
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
-from fsbridge.layouts.json_text import encode, spelled_fill
+from fsbridge.layouts.json_text import encode, spell_fill
 from fsbridge.meaning.conventions.ome_versions import in_zarr3, ome_names
 from fsbridge.meaning.conventions.xarray import zarr3_attributes
 from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format
@@ -38,7 +38,7 @@ def array_document(metadata: ArrayMetadata, names: Sequence[str] | None = None) 
         "data_type": metadata.dtype.name,
         "chunk_grid": chunk_grid(metadata),
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": spelled_fill(metadata),
+        "fill_value": spell_fill(metadata),
         "codecs": codecs(metadata),
         "attributes": zarr3_attributes(metadata),
     }
@@ -135,20 +135,20 @@ class Zarr3Group(GroupDirectory):
 
     def documents(self) -> Mapping[bytes, bytes]:
         own = self.own_documents()
-        if not own or not self._copied():
+        if not own or not self._has_copies():
             return own
         before_waiting()
-        inline = self._consolidated()
+        inline = self._consolidate()
         return own if inline is None else {_DOCUMENT: encode({**json.loads(own[_DOCUMENT]), CONSOLIDATED: inline})}
 
     def measure_documents(self) -> Mapping[bytes, bytes]:
-        return {} if self._copied() else self.own_documents()
+        return {} if self._has_copies() else self.own_documents()
 
-    def _copied(self) -> bool:
+    def _has_copies(self) -> bool:
         """True if the source has consolidated metadata here, with copies of not too many members."""
         return 0 < self.group.copies() <= MAX_MEMBERS
 
-    def _consolidated(self) -> JSON:
+    def _consolidate(self) -> JSON:
         """What zarr-python 3 calls `consolidated_metadata`; None, with a line in the log, if it cannot be complete."""
         descendants = Descendants(MAX_MEMBERS + 1, CONSOLIDATED)
         try:
@@ -156,7 +156,7 @@ class Zarr3Group(GroupDirectory):
                 made = {prefix[:-1]: documents for prefix, documents in descendants.documents(self.path) if documents}
         except (FsbridgeError, OSError) as error:
             member = self.path.member
-            member.context.left_out(self.path.layout.name, (*member.names, DOCUMENT, CONSOLIDATED), str(error))
+            member.context.note_left_out(self.path.layout.name, (*member.names, DOCUMENT, CONSOLIDATED), str(error))
             return None
         members = {name: json.loads(documents[_DOCUMENT]) for name, documents in sorted(made.items()) if name}
         return {"kind": "inline", "must_understand": False, "metadata": members}

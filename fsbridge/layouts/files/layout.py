@@ -128,7 +128,7 @@ class FilesGroup(OpenGroup):
                 raise
             if len(self._unopened) < _LISTED_ONCE:
                 self._unopened.add(child.name)
-            return [Entry(name, Attrs("directory", None, child.mtime_ns), partial(self._entered, child.name))]
+            return [Entry(name, Attrs("directory", None, child.mtime_ns), partial(self._enter, child.name))]
         if isinstance(node, Link):
             return self._list_link(node, name, child)
         array = as_array(node)
@@ -163,7 +163,7 @@ class FilesGroup(OpenGroup):
         target = self.resolve_link(node) if isinstance(node, Link) else node
         return node is None or (target is not None and as_array(target) is not None)
 
-    def _entered(self, name: str) -> PathDirectory:
+    def _enter(self, name: str) -> PathDirectory:
         """Return the directory of a member that could not be opened when it was listed; Stale if it is not a group."""
         node = self.group.child(name)
         if isinstance(node, Link) or as_array(node) is not None:
@@ -243,7 +243,7 @@ class FilesGroup(OpenGroup):
             if not self.is_no_member(name, raised):
                 raise
             error = raised
-        answer = None if node is None else self._called(group, name, node)
+        answer = None if node is None else self._find_called(group, name, node)
         if answer is not None:
             return answer
         for reading in readings(name, self._files.endings):
@@ -255,7 +255,7 @@ class FilesGroup(OpenGroup):
             raise error
         return None
 
-    def _called(self, group: Group, name: str, node: Node) -> AnyNode | None:
+    def _find_called(self, group: Group, name: str, node: Node) -> AnyNode | None:
         """Return the node at a member's exact name.
 
         None for an array, unless its name is that of a file, and None for a link to an array.

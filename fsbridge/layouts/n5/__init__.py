@@ -58,7 +58,7 @@ class _StoredBlocks:
     numbers: NDArray[np.int64]
     mtimes: NDArray[Any]
 
-    def below(self, prefix: Index, counts: tuple[int, ...], mtime_ns: int | None) -> list[tuple[int, int]]:
+    def find_below(self, prefix: Index, counts: tuple[int, ...], mtime_ns: int | None) -> list[tuple[int, int]]:
         """Return the members of the directory `prefix` in the reversed grid of `counts`, as `BlockListings.scan` does."""
         number = 0
         for coordinate, count in zip(prefix, counts, strict=False):
@@ -100,14 +100,14 @@ class BlockListings:
                     yield ()
                 listing.made = step
         if listing is None or (walk := listing.made) is None:
-            yield from _searched(chunks, prefix, mtime_ns)
+            yield from _search(chunks, prefix, mtime_ns)
             return
         self._kept.put(chunks, listing, len(walk.numbers) + self._most_kept // 64)  # at most 64 arrays
-        pairs = walk.below(prefix, counts, mtime_ns)
+        pairs = walk.find_below(prefix, counts, mtime_ns)
         for first in range(0, len(pairs), self._batch):
             yield pairs[first : first + self._batch]
 
-    def known(self, chunks: DecodedChunks) -> int:
+    def count_known(self, chunks: DecodedChunks) -> int:
         """Return the number of stored chunks in the array's latest list; 0 if there is none."""
         listing = self._kept.get(chunks)
         return 0 if listing is None or listing.made is None else len(listing.made.numbers)
@@ -145,7 +145,7 @@ def _columns(pairs: list[tuple[int, int]]) -> _Pairs:
         return np.array([number for number, _ in pairs], np.int64), np.array([mtime_ns for _, mtime_ns in pairs], object)
 
 
-def _searched(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
+def _search(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
     """Yield the members of one directory in batches, from a walk through all stored chunks of which nothing else is kept."""
     rank = len(chunks.metadata.shape)
     seen: set[int] = set()
@@ -222,7 +222,7 @@ class BlockSpace(FilledSpace):
         yield from self._listings.scan(self.chunks, prefix, mtime_ns)
 
     def extent(self, prefix: Index) -> int:
-        return max(super().extent(prefix), self._listings.known(self.chunks) if self._turned else 0)
+        return max(super().extent(prefix), self._listings.count_known(self.chunks) if self._turned else 0)
 
     def _form(self, shape: tuple[int, ...]) -> ChunkForm:
         """Return the form of a block with extents `shape` along the array's own axes."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
-from fsbridge.layouts.json_text import encode, spelled_fill
+from fsbridge.layouts.json_text import encode, spell_fill
 from fsbridge.meaning import Axis
 from fsbridge.meaning.conventions.xarray import legible
 from fsbridge.metadata import JSON
@@ -77,7 +77,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
             if view.affine is None
             else {"affine": {name: _make_lists(part) for name, part in view.affine._asdict().items()}}
         ),
-        "fill_value": None if metadata.fill is None is metadata.fill_spelling else spelled_fill(metadata),
+        "fill_value": None if metadata.fill is None is metadata.fill_spelling else spell_fill(metadata),
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
         "attributes": legible(metadata),

@@ -107,7 +107,7 @@ def _find_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
     """
     name = array.name
     kind = "sizes", array.x_first, len(name) if is_plain(name) else name
-    return array.surroundings.shared(kind, array.metadata, lambda: _find_own_sizes(array, wanted))
+    return array.surroundings.share(kind, array.metadata, lambda: _find_own_sizes(array, wanted))
 
 
 def _find_own_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:

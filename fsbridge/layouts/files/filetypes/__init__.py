@@ -14,7 +14,7 @@ from itertools import chain
 from fsbridge.layouts.files.arrays.colors import color_axis
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.filetypes import envi, h5, meta, mrc, nii, npy, nrrd, pictures, previews, text, tiff
-from fsbridge.layouts.files.filetypes.filetype import TOO_LARGE, FileType, narrow
+from fsbridge.layouts.files.filetypes.filetype import TOO_LARGE, FileType, find_narrow
 
 FILE_TYPES: Mapping[str, FileType] = {
     one.suffix: one
@@ -62,7 +62,7 @@ class _Alike:
         named = tuple([can_name(view.name) for can_name in _NAMINGS])
         self.view = view
         # What matters besides metadata.
-        self._beside = _sizes(view), view.x_first, named, color_axis(view), narrow(view), view.dtype
+        self._beside = _sizes(view), view.x_first, named, color_axis(view), find_narrow(view), view.dtype
         self._parts: tuple[object, ...] | None = None
 
     def __hash__(self) -> int:

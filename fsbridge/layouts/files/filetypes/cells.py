@@ -34,7 +34,7 @@ class Spelling(NamedTuple):
     cells: Callable[[NDArray[Any]], list[str]]
     unit: str | None = None
 
-    def headed(self, name: str) -> str:
+    def head(self, name: str) -> str:
         """Return the column's cell in the first line."""
         return f"{name} ({self.unit})" if self.unit else name
 
@@ -46,22 +46,22 @@ def spelling(meaning: Values, elements: NDArray[Any], absent: str = "", path: Pa
     """
     missing = meaning.missing if not path else ()
     if path in meaning.names:
-        return Spelling(partial(_named, meaning.names[path], missing, absent))
+        return Spelling(partial(_spell_names, meaning.names[path], missing, absent))
     if path:
         return Spelling(cells_of)
     if meaning.lists is not None:
-        return Spelling(partial(_lists, _parsed(meaning.lists), meaning.names.get((), {})))
+        return Spelling(partial(_spell_lists, _parse_type(meaning.lists), meaning.names.get((), {})))
     unit = described(meaning.unit, meaning.calendar) if meaning.packing is None else None
     if unit is None or elements.dtype.kind not in "iuf":
         return Spelling(partial(cells_of, missing=missing, absent=absent))
     dates = dates_of(meaning.unit, meaning.calendar)
-    moments = None if dates is None else _moments(elements, missing, dates)
+    moments = None if dates is None else _find_dates(elements, missing, dates)
     if dates is None or moments is None:
         return Spelling(partial(cells_of, missing=missing, absent=absent), unit)
-    return Spelling(partial(_dated, dates, missing, unit_of_dates(moments)))
+    return Spelling(partial(_spell_dates, dates, missing, unit_of_dates(moments)))
 
 
-def worded(meaning: Values, words: Mapping[Path, NDArray[Any]]) -> Values:
+def add_words(meaning: Values, words: Mapping[Path, NDArray[Any]]) -> Values:
     """Return the meaning of numbers that stand for words, by field; -1 has none."""
     named = {path: {-1: "", **dict(enumerate(cells_of(listed)))} for path, listed in words.items()}
     return replace(meaning, names={**meaning.names, **named})
@@ -76,7 +76,7 @@ def column_names(name: str, labels: NDArray[Any], meaning: Values) -> list[str]:
     """Return the names of columns by the coordinates of a dimension: texts as they are, others as `NAME=VALUE`."""
     style = spelling(meaning, labels)
     cells, isolated = style.cells(labels), labels.dtype.kind in "OSU"
-    return cells if isolated else [f"{style.headed(name)}={cell}" for cell in cells]
+    return cells if isolated else [f"{style.head(name)}={cell}" for cell in cells]
 
 
 def joined(letters: NDArray[Any]) -> NDArray[Any]:
@@ -96,21 +96,21 @@ def _is_number(name: str) -> bool:
         return False
 
 
-def _named(names: Names, missing: Sequence[int | float], absent: str, values: NDArray[Any]) -> list[str]:
+def _spell_names(names: Names, missing: Sequence[int | float], absent: str, values: NDArray[Any]) -> list[str]:
     cells = [names.get(number, str(number)) for number in values.tolist()]
-    return _blanked(cells, values, missing, absent)
+    return _blank_missing(cells, values, missing, absent)
 
 
-def _dated(dates: Dates, missing: Sequence[int | float], unit: str, values: NDArray[Any]) -> list[str]:
-    moments = _moments(values, missing, dates)
+def _spell_dates(dates: Dates, missing: Sequence[int | float], unit: str, values: NDArray[Any]) -> list[str]:
+    moments = _find_dates(values, missing, dates)
     return cells_of(values, missing) if moments is None else spelled(moments, unit)
 
 
-def _moments(values: NDArray[Any], missing: Sequence[int | float], dates: Dates) -> NDArray[Any] | None:
+def _find_dates(values: NDArray[Any], missing: Sequence[int | float], dates: Dates) -> NDArray[Any] | None:
     """Return the dates of numbers, NaT for missing ones; None if ISO 8601 cannot write all of them."""
     import numpy as np
 
-    places = _missing(values, missing)
+    places = _find_missing(values, missing)
     known = values if places is None else values[~places]
     moments = iso_dates(known, dates)
     if moments is None or places is None:
@@ -120,7 +120,7 @@ def _moments(values: NDArray[Any], missing: Sequence[int | float], dates: Dates)
     return all_moments
 
 
-def _parsed(spelled: str) -> np.dtype[Any]:
+def _parse_type(spelled: str) -> np.dtype[Any]:
     """Return the type that numpy spells so: `<i4`, or a list of fields."""
     import numpy as np
 
@@ -133,7 +133,7 @@ def _parsed(spelled: str) -> np.dtype[Any]:
     return dtype
 
 
-def _lists(dtype: np.dtype[Any], names: Names, values: NDArray[Any]) -> list[str]:
+def _spell_lists(dtype: np.dtype[Any], names: Names, values: NDArray[Any]) -> list[str]:
     """Return lists of numbers, or of their names, as JSON, with `NaN` for numbers that are none."""
     import numpy as np
 
@@ -142,7 +142,7 @@ def _lists(dtype: np.dtype[Any], names: Names, values: NDArray[Any]) -> list[str
         if len(value) % dtype.itemsize:
             raise CorruptData(f"a list has {len(value)} bytes, which are no elements of {dtype.itemsize}")
         items = np.frombuffer(value, dtype).tolist()
-        cells.append(json.dumps([names.get(item, item) for item in items] if names else items, default=_word))
+        cells.append(json.dumps([names.get(item, item) for item in items] if names else items, default=_spell_word))
     return cells
 
 
@@ -156,20 +156,20 @@ def cells_of(values: NDArray[Any], missing: Sequence[int | float] = (), absent: 
 
     `missing`: numbers that stand for such elements, as the element type has them.
     """
-    return _blanked(_spelled(values), values, missing, absent)
+    return _blank_missing(_spell(values), values, missing, absent)
 
 
-def _blanked(cells: list[str], values: NDArray[Any], missing: Sequence[int | float], absent: str) -> list[str]:
+def _blank_missing(cells: list[str], values: NDArray[Any], missing: Sequence[int | float], absent: str) -> list[str]:
     """Write `absent` in the cells of missing elements."""
     import numpy as np
 
-    places = _missing(values, missing)
+    places = _find_missing(values, missing)
     for place in () if places is None else np.flatnonzero(places).tolist():
         cells[place] = absent
     return cells
 
 
-def _missing(values: NDArray[Any], missing: Sequence[int | float]) -> NDArray[np.bool_] | None:
+def _find_missing(values: NDArray[Any], missing: Sequence[int | float]) -> NDArray[np.bool_] | None:
     """Return which elements are missing; None if none can be."""
     import numpy as np
 
@@ -184,18 +184,18 @@ def _missing(values: NDArray[Any], missing: Sequence[int | float]) -> NDArray[np
     return places
 
 
-def _spelled(values: NDArray[Any]) -> list[str]:
+def _spell(values: NDArray[Any]) -> list[str]:
     import numpy as np
 
     kind = values.dtype.kind
     if kind in "iu":
         return list(map(str, values.tolist()))
     if kind == "f" and values.dtype.itemsize == 8:
-        return _numbers(map(repr, values.tolist()))
+        return _mark_nans(map(repr, values.tolist()))
     if kind == "f" and values.dtype.itemsize < 8:
         # Numpy writes no more digits than the type needs: float32's 2**31 is 2147483600, and readers would read that number.
         exact = values.astype(np.float64).tolist()
-        return _numbers(repr(n) if n.is_integer() else str(value) for n, value in zip(exact, values, strict=True))
+        return _mark_nans(repr(n) if n.is_integer() else str(value) for n, value in zip(exact, values, strict=True))
     if kind == "b":
         return ["TRUE" if value else "FALSE" for value in values.tolist()]  # logical for R, pandas, polars and DuckDB
     if kind == "M" and np.datetime_data(values.dtype)[0] == "generic":  # without a unit, numpy cannot write it as a date
@@ -203,7 +203,7 @@ def _spelled(values: NDArray[Any]) -> list[str]:
     return words(values)
 
 
-def _numbers(texts: Iterable[str]) -> list[str]:
+def _mark_nans(texts: Iterable[str]) -> list[str]:
     """Return texts of numbers, with `NaN` for `nan`: polars reads `nan` as text, and pandas and DuckDB read either."""
     return ["NaN" if text == "nan" else text for text in texts]
 
@@ -216,10 +216,10 @@ def words(values: NDArray[Any]) -> list[str]:
         codes = np.ascontiguousarray(values).view(np.dtype("u4").newbyteorder(values.dtype.byteorder))
         if ((codes > _LAST_CHARACTER) | ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1]))).any():
             raise CorruptData("a text has a code point that is not in Unicode")
-    return [_word(value) for value in values]
+    return [_spell_word(value) for value in values]
 
 
-def _word(value: Any) -> str:
+def _spell_word(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return str(value)

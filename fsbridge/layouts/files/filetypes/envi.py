@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fsbridge.layouts.files.arrays.colors import color_axis
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
-from fsbridge.layouts.files.filetypes.filetype import FileType, plain
+from fsbridge.layouts.files.filetypes.filetype import FileType, check_dtype
 from fsbridge.layouts.files.filetypes.geometry import Georeference, georeference, number, offset, plane_names, spacing
 from fsbridge.layouts.files.filetypes.projections import esri_text
 from fsbridge.meaning.kinds import is_geographic
@@ -24,12 +24,12 @@ MAX_BANDS = 4096
 
 def envi(view: View) -> FileMap:
     """The elements, band by band."""
-    return whole_file(view, b"", view.picture, plain(view, *_TYPES))
+    return whole_file(view, b"", view.picture, check_dtype(view, *_TYPES))
 
 
 def envi_header(view: View) -> FileMap:
     """Return the plan of the header, `NAME.envi.hdr`."""
-    dtype = plain(view, *_TYPES)
+    dtype = check_dtype(view, *_TYPES)
     bands, lines, samples = (1,) * (3 - len(view.shape)) + view.picture_shape
     text = [
         "ENVI",

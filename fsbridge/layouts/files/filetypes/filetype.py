@@ -49,7 +49,7 @@ class FileType:
     `bare`: the file has nothing but the elements and their type, so attributes that cannot be read do not matter to it.
     `beside`: suffixes that are listed together with it, because one file refers to the other.
     `instead`: suffixes to list if this type cannot hold the array; the first that can is listed.
-    `narrows`: elements of 64 bits are stored in fewer bits if all are known to fit (`narrowed`).
+    `narrows`: elements of 64 bits are stored in fewer bits if all are known to fit (`narrow_dtype`).
     `chosen`: `--files` can name it; else it is only listed beside another type.
     """
 
@@ -91,9 +91,9 @@ class FileType:
         if self.can_name is not None and not self.can_name(view.name):
             raise Unfit("the header cannot name a data file that is called like this array")
         if self.types is not None:
-            (narrowed if self.narrows else plain)(view, *self.types)
+            (narrow_dtype if self.narrows else check_dtype)(view, *self.types)
         if self.ranks is not None:
-            ranked(view, *self.ranks)
+            check_rank(view, *self.ranks)
         for limit in (*self.limits, TOO_LARGE):
             if limit.measure(view) > limit.most:
                 raise Unfit(limit.reason)
@@ -101,7 +101,7 @@ class FileType:
             self.check(view)
 
 
-def plain(view: View, *allowed: str) -> np.dtype[Any]:
+def check_dtype(view: View, *allowed: str) -> np.dtype[Any]:
     """Return the dtype of the view's elements; Unfit unless the file type allows it.
 
     `allowed`: numpy's `u2`, `f4`, ...
@@ -119,7 +119,7 @@ def plain(view: View, *allowed: str) -> np.dtype[Any]:
     return dtype
 
 
-def narrow(view: View) -> np.dtype[Any] | None:
+def find_narrow(view: View) -> np.dtype[Any] | None:
     """Return the smallest type of 16 or 32 bits that is known to hold all elements of 64 bits; None if neither is."""
     dtype = view.dtype
     greatest = view.meaning.values.greatest
@@ -131,23 +131,23 @@ def narrow(view: View) -> np.dtype[Any] | None:
     return None if code is None else np.dtype(code).newbyteorder(dtype.byteorder)
 
 
-def narrowed(view: View, *allowed: str) -> np.dtype[Any]:
-    """Return the dtype as `plain` does, but 32 bits for elements of 64 bits that are known to fit.
+def narrow_dtype(view: View, *allowed: str) -> np.dtype[Any]:
+    """Return the dtype as `check_dtype` does, but 32 bits for elements of 64 bits that are known to fit.
 
     It has 16 bits if the elements fit and the file type lacks types of 32. Programs that read labels support no wider
     types. Each element is checked when it is read.
     """
-    small = narrow(view)
+    small = find_narrow(view)
     if small is None or not {"u2", "u4"} & {*allowed}:
-        return plain(view, *allowed)
+        return check_dtype(view, *allowed)
     if "u4" in allowed:
         import numpy as np
 
         return np.dtype("u4").newbyteorder(small.byteorder)
-    return small if small.itemsize == 2 else plain(view, *allowed)
+    return small if small.itemsize == 2 else check_dtype(view, *allowed)
 
 
-def ranked(view: View, least: int, most: int) -> None:
+def check_rank(view: View, least: int, most: int) -> None:
     """Raise Unfit unless the region has `least` to `most` dimensions, none of them empty."""
     rank = len(view.shape)
     if not least <= rank <= most:

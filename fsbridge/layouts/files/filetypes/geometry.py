@@ -94,8 +94,9 @@ def placement(view: View, order: Sequence[int | None], unit: str | None) -> Plac
         if line is None and is_space(axis) and order[place] is not None:
             return None
         target, sign = targets[place]
-        steps[target] = [sign * step + 0.0 for step in _in(unit, axis, line or _one(place, len(axes)))]  # 0.0 and not -0.0
-        origin[target] = sign * _in(unit, axis, [start])[0] + 0.0
+        along = _convert_to(unit, axis, line or _make_step(place, len(axes)))
+        steps[target] = [sign * step + 0.0 for step in along]  # 0.0 and not -0.0
+        origin[target] = sign * _convert_to(unit, axis, [start])[0] + 0.0
     return Placement(steps, origin)
 
 
@@ -106,7 +107,7 @@ def _line(view: View, order: Sequence[int | None], place: int) -> tuple[list[flo
         return None, 0.0
     if affine is None or dimension not in affine.dimensions:
         axis = view.axes[dimension]
-        return None if axis.scale is None else _one(place, len(order), axis.scale), axis.offset
+        return None if axis.scale is None else _make_step(place, len(order), axis.scale), axis.offset
     if not set(affine.dimensions).issubset(order):
         return None, 0.0
     row = affine.dimensions.index(dimension)
@@ -114,11 +115,11 @@ def _line(view: View, order: Sequence[int | None], place: int) -> tuple[list[flo
     return [0.0 if i is None else steps.get(i, 0.0) for i in order], affine.offset[row]
 
 
-def _one(place: int, count: int, step: float = 1.0) -> list[float]:
+def _make_step(place: int, count: int, step: float = 1.0) -> list[float]:
     return [step if i == place else 0.0 for i in range(count)]
 
 
-def _in(unit: str | None, axis: Axis, values: Sequence[float]) -> list[float]:
+def _convert_to(unit: str | None, axis: Axis, values: Sequence[float]) -> list[float]:
     numbers = [None if unit is None else converted(value, axis.unit, unit) for value in values]
     return [value if one is None else one for one, value in zip(numbers, values, strict=True)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
-from fsbridge.layouts.files.filetypes.filetype import FileType, plain
+from fsbridge.layouts.files.filetypes.filetype import FileType, check_dtype
 from fsbridge.layouts.files.filetypes.geometry import Placement, number, offset, placement, spacing, volume
 
 _TYPES = {
@@ -16,7 +16,7 @@ _TYPES = {
 
 def mha(view: View) -> FileMap:
     """Header and elements in one file."""
-    return whole_file(view, _header(view, "LOCAL"), volume(view), plain(view, *_TYPES))
+    return whole_file(view, _header(view, "LOCAL"), volume(view), check_dtype(view, *_TYPES))
 
 
 def mhd(view: View) -> FileMap:
@@ -34,7 +34,7 @@ def nameable(name: str) -> bool:
 
 
 def _header(view: View, data: str, skip: int = 0) -> bytes:
-    dtype = plain(view, *_TYPES)
+    dtype = check_dtype(view, *_TYPES)
     order, packed = volume(view)[::-1], view.packing
     axes = [view.axes[i] for i in order]
     rank = len(axes)

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
-from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrow_dtype, nbytes
 from fsbridge.layouts.files.filetypes.geometry import offset, spacing, volume
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def mrc(view: View) -> FileMap:
     """Return the plan of a picture, a volume, or a stack of volumes."""
     import numpy as np
 
-    dtype = narrowed(view, *_MODES)
+    dtype = narrow_dtype(view, *_MODES)
     shape = (1,) * (3 - len(view.shape)) + tuple(view.shape[i] for i in volume(view))
     shown = np.dtype("<u2") if dtype.kind + str(dtype.itemsize) == "u1" else dtype.newbyteorder("<")
     return whole_file(view, _header(view, shape, shown), volume(view), shown)

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
-from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrow_dtype
 from fsbridge.layouts.files.filetypes.geometry import offset, placement, spacing, volume
 from fsbridge.meaning import Axis
 from fsbridge.meaning.kinds import is_channel, is_space, is_time
@@ -27,14 +27,15 @@ HEADER_BYTES = 352
 def nii(view: View) -> FileMap:
     """Return a file of at most seven dimensions, each of at most 32767 elements."""
     order = _order(view)
-    return whole_file(view, _header(view, order), tuple(i for i in order[::-1] if i is not None), narrowed(view, *_TYPES))
+    kept = tuple(i for i in order[::-1] if i is not None)
+    return whole_file(view, _header(view, order), kept, narrow_dtype(view, *_TYPES))
 
 
 def _header(view: View, order: tuple[int | None, ...]) -> bytes:
     import numpy as np
     from nibabel.nifti1 import Nifti1Header
 
-    dtype, packed = narrowed(view, *_TYPES), view.packing
+    dtype, packed = narrow_dtype(view, *_TYPES), view.packing
     axes = [Axis() if i is None else view.axes[i] for i in order]
     place = placement(view, (*order, None, None)[:3], "millimeter")
     lengths = [meters(view.axes[i].unit) is not None for i in order[:3] if i is not None]

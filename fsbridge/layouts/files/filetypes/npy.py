@@ -21,7 +21,7 @@ def npy(view: View) -> FileMap:
     return whole_file(view, header(view.shape, view.dtype, view.fortran), view.natural, view.dtype)
 
 
-def _loaded(view: View) -> None:
+def _check_loadable(view: View) -> None:
     if view.dtype is None:
         raise Unfit(f"numpy has no type for {view.metadata.dtype.native}, except with pickle")
 
@@ -53,5 +53,5 @@ def _same_size(view: View) -> None:
         raise Unfit("a raw file cannot hold elements of different sizes")
 
 
-NPY = FileType("npy", npy, check=_loaded, quick=True, bare=True, instead=("txt", "csv"))
+NPY = FileType("npy", npy, check=_check_loadable, quick=True, bare=True, instead=("txt", "csv"))
 RAW = FileType("raw", raw, check=_same_size, quick=True, bare=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
-from fsbridge.layouts.files.filetypes.filetype import FileType, narrowed, plain, ranked
+from fsbridge.layouts.files.filetypes.filetype import FileType, check_dtype, check_rank, narrow_dtype
 from fsbridge.layouts.files.filetypes.geometry import number, offset, placement, spacing, volume
 from fsbridge.meaning.kinds import is_space
 from fsbridge.meaning.units import meters
@@ -29,16 +29,16 @@ MAX_RANK, MAX_SPACE = 16, 8
 
 def nrrd(view: View) -> FileMap:
     """Header and elements in one file."""
-    dtype = narrowed(view, *_TYPES)
+    dtype = narrow_dtype(view, *_TYPES)
     return whole_file(view, _header(view, dtype, ""), volume(view), dtype)
 
 
 def nhdr(view: View) -> FileMap:
     """Return the header alone. Its data file is `NAME.raw`, or `NAME.nrrd` if `NAME.raw` has another memory order."""
     if volume(view) == view.natural:
-        dtype, data = plain(view, *_TYPES), f"data file: {view.name}.raw\n"
+        dtype, data = check_dtype(view, *_TYPES), f"data file: {view.name}.raw\n"
     else:
-        dtype = narrowed(view, *_TYPES)
+        dtype = narrow_dtype(view, *_TYPES)
         data = f"byte skip: {len(_header(view, dtype, ''))}\ndata file: {view.name}.nrrd\n"
     header = _header(view, dtype, data)
     return FileMap(len(header), None, ((0, header),))
@@ -67,7 +67,7 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
         f"dimension: {len(sizes)}",
         f"sizes: {' '.join(sizes)}",
     ]
-    quoted = [_quoted(_UNITS.get(one or "", one or "")) for one in units]
+    quoted = [_quote(_UNITS.get(one or "", one or "")) for one in units]
     parts = int(dtype.kind == "c")  # the two parts of a complex number are the fastest axis
     place = placement(view, order, "millimeter") if len(axes) <= MAX_SPACE else None
     # Where an axis is turned, all axes count as axes of space: ITK opens no file in which only some have directions.
@@ -85,23 +85,23 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
         unknown = [axis.scale is None and is_space(axis) for axis in axes]
         unnamed = [axis.scale is None for axis in axes]
         lines += [
-            "spacings: " + " ".join(["nan"] * parts + _known(map(number, scales), unknown, "nan")),
-            "axis mins: " + " ".join(["nan"] * parts + _known(starts, unknown, "nan")),
-            "centers: " + " ".join(["???"] * parts + _known(["node"] * len(axes), unknown, "???")),
+            "spacings: " + " ".join(["nan"] * parts + _replace_unknown(map(number, scales), unknown, "nan")),
+            "axis mins: " + " ".join(["nan"] * parts + _replace_unknown(starts, unknown, "nan")),
+            "centers: " + " ".join(["???"] * parts + _replace_unknown(["node"] * len(axes), unknown, "???")),
         ]
         if any(units):
-            lines.append("units: " + " ".join(['""'] * parts + _known(quoted, unnamed, '""')))
+            lines.append("units: " + " ".join(['""'] * parts + _replace_unknown(quoted, unnamed, '""')))
     if parts:
         lines.append("kinds: " + " ".join(["complex", *(["domain"] * len(axes))]))
     if any(labels):
-        lines.append("labels: " + " ".join(map(_quoted, labels)))
+        lines.append("labels: " + " ".join(map(_quote, labels)))
     if dtype.itemsize // (2 if dtype.kind == "c" else 1) > 1:
         lines.append(f"endian: {'big' if dtype.byteorder == '>' else 'little'}")
-    lines += [*_quantized(view, dtype), "encoding: raw"]
+    lines += [*_describe_packing(view, dtype), "encoding: raw"]
     return ("\n".join(lines) + "\n" + data + ("" if data else "\n")).encode()
 
 
-def _quantized(view: View, dtype: np.dtype[Any]) -> list[str]:
+def _describe_packing(view: View, dtype: np.dtype[Any]) -> list[str]:
     """Return header lines for packed numbers: the unpacked values at half a step beyond the least and greatest number."""
     packed = view.packing
     if packed is None or dtype.kind != "u" or dtype.itemsize > 4:
@@ -112,7 +112,7 @@ def _quantized(view: View, dtype: np.dtype[Any]) -> list[str]:
     return [f"old min: {number(least)}", f"old max: {number(most)}"] if math.isfinite(most) else []
 
 
-def _known(texts: Iterable[str], unknown: Sequence[bool], otherwise: str) -> list[str]:
+def _replace_unknown(texts: Iterable[str], unknown: Sequence[bool], otherwise: str) -> list[str]:
     return [otherwise if is_unknown else text for text, is_unknown in zip(texts, unknown, strict=True)]
 
 
@@ -120,15 +120,15 @@ def _vector(values: Sequence[float]) -> str:
     return f"({','.join(map(number, values))})"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote a text. Quotes and line ends in it are replaced, because they would end the text or the line of the header."""
     shown = "".join(char if char.isprintable() else " " for char in text.replace('"', "'").replace("\\", "/"))
     return f'"{shown.encode("ascii", "replace").decode()}"'
 
 
 def _dimensions(view: View) -> None:
-    if plain(view, *_TYPES).kind == "c":  # the two parts are a dimension
-        ranked(view, 1, MAX_RANK - 1)
+    if check_dtype(view, *_TYPES).kind == "c":  # the two parts are a dimension
+        check_rank(view, 1, MAX_RANK - 1)
 
 
 NRRD = FileType("nrrd", nrrd, types=tuple(_TYPES), ranks=(1, MAX_RANK), check=_dimensions, narrows=True)

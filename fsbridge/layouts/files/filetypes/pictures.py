@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fsbridge.errors import TooLarge
 from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View, whole_file
-from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, plain, ranked
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, check_dtype, check_rank, extent
 
 if TYPE_CHECKING:
     from typing import Any
@@ -36,7 +36,7 @@ _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 
 def pgm(view: View) -> FileMap:
     """Return the plan of a binary PGM of 8 or 16 bits."""
-    dtype = plain(view, "u1", "u2")
+    dtype = check_dtype(view, "u1", "u2")
     height, width = view.picture_shape
     header = f"P5\n{width} {height}\n{255 if dtype.itemsize == 1 else 65535}\n".encode()
     return whole_file(view, header, view.picture, dtype.newbyteorder(">"))
@@ -58,9 +58,9 @@ def _raw_bytes(view: View) -> int:
     return view.selection.size * view.metadata.dtype.itemsize + math.prod(view.shape[i] for i in rows)
 
 
-def _picture(view: View) -> None:
+def _check_picture(view: View) -> None:
     if color_axis(view) is None:
-        ranked(view, 2, 2)
+        check_rank(view, 2, 2)
 
 
 def _png(elements: NDArray[Any], limit: int) -> bytes:
@@ -103,5 +103,5 @@ PNG = FileType(
         Limit(extent, MAX_EXTENT, f"PNG has at most {MAX_EXTENT} rows and columns"),
         Limit(_raw_bytes, MAX_BYTES, "the PNG is too large to be made in memory; take a region"),
     ),
-    check=_picture,
+    check=_check_picture,
 )

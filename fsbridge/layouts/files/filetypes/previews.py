@@ -61,12 +61,12 @@ def _curves(view: View, drawn: Callable[[Figure], bytes]) -> Generated:
         label = labels.along.get(0)
         if label is None or label.values.dtype.kind not in "iuf":
             return made.draw(elements)
-        return curves(_placed(view, label), drawn).draw(elements)
+        return curves(_place(view, label), drawn).draw(elements)
 
     return Generated(make, made.order, None, made.selection, _WORK_BYTES, labelled)
 
 
-def _placed(view: View, label: Label) -> View:
+def _place(view: View, label: Label) -> View:
     """Return a view whose first dimension has the positions that a label says."""
     import numpy as np
 

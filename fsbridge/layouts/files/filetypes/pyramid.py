@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Unfit, View
-from fsbridge.layouts.files.filetypes.filetype import narrowed
+from fsbridge.layouts.files.filetypes.filetype import narrow_dtype
 from fsbridge.layouts.files.filetypes.tiff import CLASSIC_BYTES, OME, letters_of, ome_metadata
 from fsbridge.threads.forking import cached_property
 
@@ -159,7 +159,7 @@ class Pyramid:
                     if len(image) > 1 and not one:
                         below = struct.pack(f"{order}{len(image) - 1}{self._width}", *places[1:-1])
                         tags[330] = (_IFD8 if self.big else _IFD, len(image) - 1, below)
-                    parts.append(self._packed(tags, places[one], 0 if one or last else places[-1]))
+                    parts.append(self._pack(tags, places[one], 0 if one or last else places[-1]))
                 position = places[-1]
         head = b"".join(parts)
         assert len(head) == self._head_bytes
@@ -191,7 +191,7 @@ class Pyramid:
         values += [size * (len(image) - 1)] if len(image) > 1 and not one else []
         entries = _TAGS + len(values)
         table = 16 + 20 * entries if self.big else 6 + 12 * entries
-        return _aligned(table) + sum(_aligned(value) for value in values if value > room)
+        return _align(table) + sum(_align(value) for value in values if value > room)
 
     def _tags(self, level: Level, tiles: int, reduced: bool) -> dict[int, tuple[int, int, bytes]]:
         """Return the tags in the IFD of one plane, whose first tile lies at the offset `tiles`."""
@@ -220,10 +220,10 @@ class Pyramid:
         each = np.full(count, level.tile_bytes).astype(long).tobytes()
         return packed | {324: (kind, count, offsets.astype(long).tobytes()), 325: (kind, count, each)}
 
-    def _packed(self, tags: dict[int, tuple[int, int, bytes]], at: int, following: int) -> bytes:
+    def _pack(self, tags: dict[int, tuple[int, int, bytes]], at: int, following: int) -> bytes:
         """Return the bytes of an IFD at the offset `at`, and after it the values that do not fit into its entries."""
         order, room = self._order, 8 if self.big else 4
-        begin = at + _aligned(16 + 20 * len(tags) if self.big else 6 + 12 * len(tags))
+        begin = at + _align(16 + 20 * len(tags) if self.big else 6 + 12 * len(tags))
         body, values = bytearray(struct.pack(order + ("Q" if self.big else "H"), len(tags))), bytearray()
         for tag, (type, count, value) in sorted(tags.items()):
             body += struct.pack(order + "HH" + self._width, tag, type, count)
@@ -231,12 +231,12 @@ class Pyramid:
                 body += value.ljust(room, b"\0")
             else:
                 body += struct.pack(order + self._width, begin + len(values))
-                values += value.ljust(_aligned(len(value)), b"\0")
+                values += value.ljust(_align(len(value)), b"\0")
         body += struct.pack(order + self._width, following)
         return bytes(body).ljust(begin - at, b"\0") + bytes(values)
 
 
-def _aligned(position: int) -> int:
+def _align(position: int) -> int:
     return -(-position // 8) * 8
 
 
@@ -283,7 +283,7 @@ def _level(view: View, first: View) -> Level:
     order = view.picture if color is None else color_order(view, color)
     planes = order if color is None else order[:-1]
     sides = [_side(chunks[i], view.shape[i]) for i in planes[-2:]]
-    dtype = narrowed(view, *OME.types or ())
+    dtype = narrow_dtype(view, *OME.types or ())
     dtype = dtype.newbyteorder(">" if first.dtype.byteorder == ">" else "<")  # a TIFF has one byte order
     samples = 1 if color is None else view.shape[color]
     return Level(view, order, tuple(view.shape[i] for i in planes), (sides[0], sides[1]), dtype, samples)

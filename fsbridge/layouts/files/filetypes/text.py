@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.layouts.files.arrays.extents import Generated, Label, Labels, Unfit, View
-from fsbridge.layouts.files.filetypes.cells import column_names, fields_of, header_of, joined, spelling, width, worded, words
+from fsbridge.layouts.files.filetypes.cells import (
+    add_words,
+    column_names,
+    fields_of,
+    header_of,
+    joined,
+    spelling,
+    width,
+    words,
+)
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, elements, texts
 from fsbridge.meaning import Values
 
@@ -39,7 +48,7 @@ def csv_table(view: View) -> Generated:
     fields = [] if view.dtype is None else fields_of(view.dtype)
 
     def make(elements: NDArray[Any], labels: Labels, limit: int) -> bytearray:
-        meaning = worded(values, labels.words)
+        meaning = add_words(values, labels.words)
         if meaning.characters and elements.ndim == 2:
             elements = joined(elements)
         index = labels.along.get(0)
@@ -49,12 +58,12 @@ def csv_table(view: View) -> Generated:
         if fields:
             names = [field.name for field in fields]
         elif elements.ndim == 1:
-            names = [style.headed(labels.name)]
+            names = [style.head(labels.name)]
         elif 1 in labels.along:
             across = labels.along[1]
             names = column_names(across.name, across.values, across.meaning)
         else:
-            names = [style.headed(f"c{i}") for i in range(elements.shape[1])]
+            names = [style.head(f"c{i}") for i in range(elements.shape[1])]
 
         def cells(part: NDArray[Any]) -> list[list[str]]:
             if fields:
@@ -73,8 +82,8 @@ def txt_lines(view: View) -> Generated:
     return Generated(lambda elements, _, limit: _txt(elements, limit, lists), tuple(range(len(view.shape))))
 
 
-def _table(view: View) -> None:
-    _known(view)
+def _check_table(view: View) -> None:
+    _check_type(view)
     if not 1 <= len(view.shape) <= 2:
         raise Unfit(f"a table needs 1 or 2 dimensions, and the array has {len(view.shape)}")
     if view.dtype is None:
@@ -86,14 +95,14 @@ def _table(view: View) -> None:
 
 
 def _lines(view: View) -> None:
-    _known(view)
+    _check_type(view)
     if len(view.shape) > 1:
         raise Unfit(f"lines of text need at most 1 dimension, and the array has {len(view.shape)}")
     if view.dtype is not None and view.dtype.kind not in "SU":
         raise Unfit("the elements are no text")
 
 
-def _known(view: View) -> None:
+def _check_type(view: View) -> None:
     if view.dtype is None and view.metadata.dtype.serializer == "bytes":
         raise Unfit(f"numpy has no type for {view.metadata.dtype.native}")
 
@@ -110,14 +119,14 @@ def _csv(
     else:
         values = joined(index.values) if index.values.ndim == 2 else index.values
         first = spelling(index.meaning, values)
-        title = f"{index.name} ({index.unit})" if index.unit else first.headed(index.name)
+        title = f"{index.name} ({index.unit})" if index.unit else first.head(index.name)
         content = bytearray(rows_of([header_of([title, *names])]))
     row = 0
     for part in _batches(elements, len(names)):
         before = [] if first is None else [first.cells(values[row : row + len(part)])]
         content += rows_of(zip(*before, *cells(part), strict=True))
         row += len(part)
-        _within(len(content), limit)
+        _check_size(len(content), limit)
     return content
 
 
@@ -178,11 +187,11 @@ def _txt(elements: NDArray[Any], limit: int, lists: Values | None = None) -> byt
         texts = words(part) if lists is None else spelling(lists, part).cells(part)
         lines = [word.replace("\r", "\\r").replace("\n", "\\n") + "\n" for word in texts]
         content += _utf8("".join(lines))
-        _within(len(content), limit)
+        _check_size(len(content), limit)
     return content
 
 
-def _within(size: int, limit: int) -> None:
+def _check_size(size: int, limit: int) -> None:
     if size > limit:
         raise TooLarge(f"the file would have more than {limit} bytes, too many to make in memory; take a region")
 
@@ -197,5 +206,5 @@ _LIMITS = (
     Limit(texts, MAX_TEXTS, f"the array has more than {MAX_TEXTS} elements of variable length; take a region"),
 )
 _COLUMNS = Limit(_across, _MAX_ACROSS, f"the table would have more than {_MAX_ACROSS} columns; take a region")
-CSV = FileType("csv", csv_table, limits=(*_LIMITS, _COLUMNS), check=_table)
+CSV = FileType("csv", csv_table, limits=(*_LIMITS, _COLUMNS), check=_check_table)
 TXT = FileType("txt", txt_lines, limits=_LIMITS, check=_lines)

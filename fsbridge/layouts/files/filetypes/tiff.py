@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, FileMap, Recorder, View
-from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, check_dtype, extent, narrow_dtype, nbytes, planes
 from fsbridge.layouts.files.filetypes.geometry import Tag, geotiff, number, plane_names, spacing
 from fsbridge.meaning.kinds import is_channel, is_space, is_time
 from fsbridge.meaning.units import meters, seconds, symbol
@@ -48,14 +48,14 @@ MOST = 2.0**32 - 1
 
 def tif(view: View) -> FileMap:
     """A TIFF that stock ImageJ opens, as a virtual stack of any size. Above 4 GB other readers see its first page only."""
-    return _tif(view, narrowed(view, *_TIF))
+    return _tif(view, narrow_dtype(view, *_TIF))
 
 
 def labels_tif(view: View) -> FileMap:
     """Return a file of labels of unknown range in 32 bits each. Reading a label that does not fit is an error."""
     import numpy as np
 
-    return _tif(view, np.dtype("u4").newbyteorder(plain(view, *_LABELS).byteorder))
+    return _tif(view, np.dtype("u4").newbyteorder(check_dtype(view, *_LABELS).byteorder))
 
 
 def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
@@ -105,7 +105,7 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
         shape = shape[:-1] if color is None else shape
         page = {"metadata": None, "description": _description(shape, metadata), "extratags": tags}
         file = {"bigtiff": large}
-    return _written(view, order, shape, dtype, file, page, across if known else None, color is not None)
+    return _write(view, order, shape, dtype, file, page, across if known else None, color is not None)
 
 
 def _bands(view: View, dtype: np.dtype[Any], place: list[Tag]) -> FileMap:
@@ -114,7 +114,7 @@ def _bands(view: View, dtype: np.dtype[Any], place: list[Tag]) -> FileMap:
     size = view.selection.size * dtype.itemsize
     page = {"metadata": None, "planarconfig": "separate", "extratags": [*_gdal(view, count, plane_names(view)), *place]}
     shape = (count, rows, columns)
-    return _written(view, view.picture, shape, dtype, {"bigtiff": size + PAGE_BYTES * count > CLASSIC_BYTES}, page, None)
+    return _write(view, view.picture, shape, dtype, {"bigtiff": size + PAGE_BYTES * count > CLASSIC_BYTES}, page, None)
 
 
 def _description(shape: Sequence[int], metadata: dict[str, Any]) -> str:
@@ -156,8 +156,8 @@ def _gdal(view: View, bands: int = 1, names: Sequence[str] = ()) -> list[Tag]:
     missing, factor, unit = view.missing, view.packing, view.unit
     said = {} if factor is None else {"scale": repr(factor[0]), "offset": repr(factor[1])}
     if unit is not None:
-        said["unittype"] = _escaped(unit)
-    each = [said | ({"description": _escaped(names[i])} if names else {}) for i in range(bands)]
+        said["unittype"] = _escape_twice(unit)
+    each = [said | ({"description": _escape_twice(names[i])} if names else {}) for i in range(bands)]
     if any(each):
         items = [
             f'<Item name="{name.upper()}" sample="{i}" role="{name}">{value}</Item>'
@@ -170,7 +170,7 @@ def _gdal(view: View, bands: int = 1, names: Sequence[str] = ()) -> list[Tag]:
     return tags
 
 
-def _escaped(text: str) -> str:
+def _escape_twice(text: str) -> str:
     """Escape a text twice, as GDAL's own writer does, because its reader otherwise stops at an &."""
     return html.escape(html.escape(text, quote=False), quote=False).encode("ascii", "xmlcharrefreplace").decode()
 
@@ -179,7 +179,7 @@ def ome(view: View) -> FileMap:
     """An OME-TIFF for Bio-Formats, QuPath, napari and libtiff, spacing in the source's unit; above 4 GiB a BigTIFF."""
     from uuid import NAMESPACE_OID, uuid5
 
-    dtype, color = narrowed(view, *_OME), color_axis(view)
+    dtype, color = narrow_dtype(view, *_OME), color_axis(view)
     order = view.picture if color is None else color_order(view, color)
     shown = order if color is None else order[-3:]
     letters = letters_of(tuple(view.axes[i] for i in order)) if color is None else ["Y", "X", "S"]
@@ -188,9 +188,7 @@ def ome(view: View) -> FileMap:
     metadata["UUID"] = f"urn:uuid:{uuid5(NAMESPACE_OID, repr((metadata, shape, dtype.str)))}"  # same bytes each time
     pages = math.prod(shape[:-2])
     big = view.selection.size * dtype.itemsize + pages * PAGE_BYTES > CLASSIC_BYTES
-    return _written(
-        view, order, shape, dtype, {"ome": True, "bigtiff": big}, {"metadata": metadata}, None, color is not None
-    )
+    return _write(view, order, shape, dtype, {"ome": True, "bigtiff": big}, {"metadata": metadata}, None, color is not None)
 
 
 def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
@@ -259,7 +257,7 @@ def letters_of(axes: tuple[Axis, ...]) -> list[str]:
     return letters
 
 
-def _written(
+def _write(
     view: View, order: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any], file: dict[str, Any],
     page: dict[str, Any], across: list[float] | None, color: bool = False,
 ) -> FileMap:  # fmt: skip
@@ -281,10 +279,10 @@ def _written(
     assert place is not None
     start = place[0]
     stop = start + view.selection.size * dtype.itemsize
-    return FileMap(max(recorder.end, stop), Elements(start, order, dtype), outside(recorder.merge(), start, stop))
+    return FileMap(max(recorder.end, stop), Elements(start, order, dtype), cut_out(recorder.merge(), start, stop))
 
 
-def outside(pieces: tuple[tuple[int, bytes], ...], start: int, stop: int) -> tuple[tuple[int, bytes], ...]:
+def cut_out(pieces: tuple[tuple[int, bytes], ...], start: int, stop: int) -> tuple[tuple[int, bytes], ...]:
     """Return the pieces without the bytes [start, stop). A writer that skips data writes a zero at the data's end."""
     left: list[tuple[int, bytes]] = []
     for offset, content in pieces:

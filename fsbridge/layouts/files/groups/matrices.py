@@ -22,7 +22,7 @@ from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.filetypes.cells import cells_of, words
 from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, find_meaning
 from fsbridge.layouts.files.groups.tables import Reader
 from fsbridge.layouts.nodes import BytesHandle
 from fsbridge.meaning import Sparse
@@ -43,7 +43,7 @@ _WIDTHS = {"f2": 11, "f4": 23, "f8": 24, "b1": 1}
 
 def has_matrix(group: Group) -> bool:
     """Return whether attributes say that a group is a sparse matrix."""
-    return known_meaning(group).sparse is not None
+    return find_meaning(group).sparse is not None
 
 
 class MatrixFile(File):
@@ -175,19 +175,19 @@ class NamesFile(File):
         return Attrs("file", None, self._array.mtime_ns())
 
     def measure(self) -> Attrs:
-        return Attrs("file", len(self._made()), self.attrs().mtime_ns)
+        return Attrs("file", len(self._make()), self.attrs().mtime_ns)
 
     def open(self) -> Handle:
         """Open it; Stale if the names are others by now."""
         before_waiting()
         if NamesFile(self._shown, self._of_columns).version != self.version:
             raise Stale(f"{self._shown.path.member}: the names have changed")
-        return BytesHandle(self._made(), self.version)
+        return BytesHandle(self._make(), self.version)
 
     def settle(self) -> None:
         self._array.settle()
 
-    def _made(self) -> bytes:
+    def _make(self) -> bytes:
         before_waiting()
         limit = self._array.shared.generated_limit
         values = Reader(limit)(self._array)

@@ -180,7 +180,7 @@ class OpenGroup(GroupDirectory):
         return array
 
 
-def known_attributes(group: Group) -> Mapping[str, JSON]:
+def find_attributes(group: Group) -> Mapping[str, JSON]:
     """Return the attributes of a group; none if they cannot be read, which is an error only where they are shown."""
     try:
         return group.attributes()
@@ -190,9 +190,9 @@ def known_attributes(group: Group) -> Mapping[str, JSON]:
         return {}
 
 
-def known_meaning(group: Group) -> GroupMeaning:
+def find_meaning(group: Group) -> GroupMeaning:
     """Return what a group means, as far as its attributes can be read."""
-    return read_group(known_attributes(group))
+    return read_group(find_attributes(group))
 
 
 _MOST_MEMBERS = 1000
@@ -201,7 +201,7 @@ _MOST_MEMBERS = 1000
 
 def names_of_levels(group: Group) -> list[str]:
     """Return the names of the members that are levels, finest first, as attributes or names say. Opens none of them."""
-    return _names_of_levels(group, known_meaning(group))
+    return _names_of_levels(group, find_meaning(group))
 
 
 def _names_of_levels(group: Group, meaning: GroupMeaning) -> list[str]:
@@ -210,5 +210,5 @@ def _names_of_levels(group: Group, meaning: GroupMeaning) -> list[str]:
 
 def is_pyramid(group: Group) -> bool:
     """True if attributes or names of members say that the group is an image of several levels. Opens none of them."""
-    meaning = known_meaning(group)
+    meaning = find_meaning(group)
     return bool(meaning.images or _names_of_levels(group, meaning))

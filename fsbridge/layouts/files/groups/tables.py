@@ -25,7 +25,7 @@ from fsbridge.layouts.files.filetypes.cells import cells_of, fields_of, header_o
 from fsbridge.layouts.files.filetypes.filetype import elements, texts
 from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS, rows_of
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, find_meaning
 from fsbridge.layouts.surroundings import Look
 from fsbridge.meaning import Path, Values
 from fsbridge.meaning.conventions.nwb import index_name
@@ -79,7 +79,7 @@ class Reader:
 
 def has_order(group: Group) -> bool:
     """Return whether a group says that it is a table, so that a listing can show its file without opening its arrays."""
-    return known_meaning(group).columns is not None
+    return find_meaning(group).columns is not None
 
 
 def table_of(directory: OpenGroup) -> TableFile:
@@ -100,20 +100,20 @@ class TableFile(File):
         return Attrs("file", None, max(array.mtime_ns() for array in self._arrays))
 
     def measure(self) -> Attrs:
-        return Attrs("file", len(self._made()), self.attrs().mtime_ns)
+        return Attrs("file", len(self._make()), self.attrs().mtime_ns)
 
     def open(self) -> MadeHandle:
         """Open the table; Stale if a column has changed, or columns were added or removed."""
         before_waiting()
         if table_of(self._directory).version != self.version:
             raise Stale(f"{self._directory.path.member}: the table's columns have changed")
-        return self._arrays[0].shared.made.handle(self._made(), self.version)
+        return self._arrays[0].shared.made.handle(self._make(), self.version)
 
     def settle(self) -> None:
         for array in self._arrays:
             array.settle()
 
-    def _made(self) -> memoryview:
+    def _make(self) -> memoryview:
         before_waiting()
         shared, cache = self._arrays[0].shared, self._arrays[0].chunks.cache
         key = self.version, tuple([array.current(array.version) for array in self._arrays])
@@ -172,11 +172,11 @@ def columns_of(directory: OpenGroup) -> tuple[list[Column], dict[str, str]]:
     if not [column for column in columns if column.name != index] and left_out:
         raise NotFound(next(iter(left_out.values())))
     for most, kind, count in ((MAX_CELLS, "cells", elements), (MAX_TEXTS, "texts", texts)):
-        while sum(_counted(column, count) for column in columns) > most:
+        while sum(_count(column, count) for column in columns) > most:
             wide = [column for column in columns if column.name != index and len(column.arrays[0].metadata.shape) > 1]
             if not wide:
                 raise NotFound(f"{place}: the table would have more than {most} {kind}; read the arrays one by one")
-            largest = max(wide, key=lambda column: _counted(column, count))
+            largest = max(wide, key=lambda column: _count(column, count))
             columns.remove(largest)
             left_out[largest.name] = (
                 f"{place}/{largest.name}: the table would have more than {most} {kind}; read it by itself"
@@ -184,7 +184,7 @@ def columns_of(directory: OpenGroup) -> tuple[list[Column], dict[str, str]]:
     return columns, left_out
 
 
-def _counted(column: Column, count: Callable[[View], int]) -> int:
+def _count(column: Column, count: Callable[[View], int]) -> int:
     return sum(count(array.view()) for array in column.arrays)
 
 
@@ -245,13 +245,13 @@ def _column(directory: OpenGroup, name: str, look: Look, listed: Sequence[str]) 
         raise NotFound(f"{place}: the column is a link; read it by itself")
     array = as_array(node)
     if array is None:
-        return _encoded(here, last, name, cast(Group, node), place)
+        return _make_encoded(here, last, name, cast(Group, node), place)
     opened = here.open_array(last, array, look)
     index = None if index_name(name) in listed else _child(here.group, index_name(last))
     ends = None if index is None or isinstance(index, Link) else as_array(index)
     words = _words(here, opened, place)
     if ends is not None:
-        return _ragged(name, opened, here.open_array(index_name(last), ends, look), words, here.group, place)
+        return _make_ragged(name, opened, here.open_array(index_name(last), ends, look), words, here.group, place)
     _fits(array, place, 2)
     if len(array.metadata.shape) == 2 and _is_compound(array):
         raise NotFound(f"{place}: each row of the column has several compounds; read it by itself")
@@ -265,7 +265,7 @@ def _column(directory: OpenGroup, name: str, look: Look, listed: Sequence[str]) 
                 _cells(f"{name}.{field.name}", field.of(values), meaning, field.path) for field in fields_of(values.dtype)
             ]
         if words is not None:
-            return [Cells(name, len(values), _picking(values, values_of(words), place))]
+            return [Cells(name, len(values), _make_picker(values, values_of(words), place))]
         if meaning.characters:
             values = joined(values)
         if values.ndim == 1:
@@ -289,7 +289,7 @@ def _words(here: OpenGroup, numbers: OpenArray, place: str) -> OpenArray | None:
     return words
 
 
-def _picking(numbers: NDArray[Any], words: NDArray[Any], place: str) -> Callable[[slice], list[str]]:
+def _make_picker(numbers: NDArray[Any], words: NDArray[Any], place: str) -> Callable[[slice], list[str]]:
     """Return a function that returns the words of some rows. -1 is missing; CorruptData for other numbers without a word."""
     codes = numbers.astype(np.int64)
     if ((codes < -1) | (codes >= len(words))).any():
@@ -300,10 +300,10 @@ def _picking(numbers: NDArray[Any], words: NDArray[Any], place: str) -> Callable
 
 def _cells(name: str, values: NDArray[Any], meaning: Values, path: Path = ()) -> Cells:
     style = spelling(meaning, values, path=path)
-    return Cells(style.headed(name), len(values), lambda rows: style.cells(values[rows]))
+    return Cells(style.head(name), len(values), lambda rows: style.cells(values[rows]))
 
 
-def _ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | None, group: Group, place: str) -> Column:
+def _make_ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | None, group: Group, place: str) -> Column:
     """Return a column with a list in each cell: `NAME_index` has the end of each row's elements (hdmf's VectorIndex)."""
     if _child(group, index_name(index_name(name.rpartition("/")[2]))) is not None:
         raise NotFound(f"{place}: the column has lists of lists; read it by itself")
@@ -321,7 +321,7 @@ def _ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | Non
 
         spell = _cells(name, elements, data.meaning.values).of
         if words is not None:
-            spell = _picking(elements, values_of(words), place)
+            spell = _make_picker(elements, values_of(words), place)
         is_text = words is not None or () in data.meaning.values.names or elements.dtype.kind not in "iufb"
 
         def lists(rows: slice) -> list[str]:
@@ -336,7 +336,7 @@ def _ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | Non
     return Column(name, index.array.metadata.shape[0], arrays, read)
 
 
-def _encoded(directory: OpenGroup, member: str, name: str, group: Group, place: str) -> Column:
+def _make_encoded(directory: OpenGroup, member: str, name: str, group: Group, place: str) -> Column:
     """Return a column that AnnData keeps as a group: categories with codes (-1: missing), or values with a mask."""
     below = cast(OpenGroup, directory.directory(member, group).refresh())
     encoded = read_group(group.attributes()).encoded
@@ -354,13 +354,13 @@ def _encoded(directory: OpenGroup, member: str, name: str, group: Group, place: 
         first, second = (values_of(array) for array in arrays)
         if not encoded.coded:
 
-            def masked(rows: slice) -> list[str]:
+            def blank_masked(rows: slice) -> list[str]:
                 return [
                     "" if gone else cell for cell, gone in zip(cells_of(first[rows]), second[rows].tolist(), strict=True)
                 ]
 
-            return [Cells(name, len(first), masked)]
-        return [Cells(name, len(first), _picking(first, second, place))]
+            return [Cells(name, len(first), blank_masked)]
+        return [Cells(name, len(first), _make_picker(first, second, place))]
 
     return Column(name, arrays[0].array.metadata.shape[0], arrays, read)
 

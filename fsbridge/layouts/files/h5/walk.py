@@ -12,7 +12,7 @@ from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, Stal
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import VARIABLE_BYTES, OpenArray
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, find_attributes
 from fsbridge.layouts.files.h5 import dimensions
 from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, finish_file, fits, shown_array
@@ -48,7 +48,7 @@ def hash_group(group: OpenGroup) -> int | None:
     """Return a hash of a group's attributes and members; None if there is another group in its place."""
     if group.path.refresh() is not group:
         return None
-    return _hash(known_attributes(group.group), list(group.group.children()))
+    return _hash(find_attributes(group.group), list(group.group.children()))
 
 
 def refusal(group: OpenGroup, name: str) -> str | None:

@@ -21,7 +21,7 @@ from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.arrays.nodes import SAMPLE_SECONDS, ArrayFile
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, find_meaning
 from fsbridge.layouts.files.looks.previews.picture import Drawn, pixels, plan_drawing, resize, spell_ends, windows
 from fsbridge.layouts.files.looks.previews.png import HEIGHT, draw_letters, png
 from fsbridge.layouts.nodes import BytesHandle
@@ -33,7 +33,7 @@ from fsbridge.tree import Attrs, Buffer, File
 
 def is_plate(group: Group) -> bool:
     """True if the attributes of a group say that it is a plate."""
-    return known_meaning(group).plate is not None
+    return find_meaning(group).plate is not None
 
 
 def shown_plate(shown: OpenGroup) -> Plate:
