@@ -10,7 +10,6 @@ import _thread
 import contextlib
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from types import TracebackType
@@ -22,6 +21,7 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotADirectory, NotFound, SetupError, Stale, TooDeep
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
+from fsbridge.lru import LRU
 from fsbridge.model import Source
 from fsbridge.threads.forking import PerProcess
 from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, Entry, File, Handle, Kind, Space, Symlink
@@ -116,7 +116,7 @@ class _OpenTree:
     def __init__(self, config: Config) -> None:
         """Open the source; SetupError in the cases in which `fsbridge mount` raises it."""
         self.lock = threading.Lock()
-        self.directories: OrderedDict[tuple[bytes, ...], Directory] = OrderedDict()
+        self.directories: LRU[tuple[bytes, ...], Directory] = LRU(KNOWN_DIRECTORIES)
         with contextlib.ExitStack() as opened:
             use()
             opened.callback(end_use)
@@ -133,32 +133,15 @@ class _OpenTree:
 
     def close(self) -> None:
         """Close the source. The last one that is closed ends the processes that all share."""
-        self.forget()
+        self.directories.clear()
         with self.lock:
             opened = self._opened.pop_all()
         opened.close()
 
-    def forget(self) -> None:
-        """Forget the directories, because one of them is Stale."""
-        with self.lock:
-            self.directories.clear()
-
-    def known(self, names: tuple[bytes, ...]) -> Directory | None:
-        """Return the directory that is known at a path."""
-        with self.lock:
-            directory = self.directories.get(names)
-            if directory is not None:
-                self.directories.move_to_end(names)
-            return directory
-
     def keep(self, names: tuple[bytes, ...], node: AnyNode) -> None:
         """Keep a directory for later look-ups, but none of a chunk grid, because those belong to one version."""
-        if node.slot is not None or node.attrs().kind != "directory":
-            return
-        with self.lock:
-            self.directories[names] = cast(Directory, node)
-            if len(self.directories) > KNOWN_DIRECTORIES:
-                self.directories.popitem(last=False)
+        if node.slot is None and node.attrs().kind == "directory":
+            self.directories.put(names, cast(Directory, node))
 
 
 class VirtualTree:
@@ -259,7 +242,7 @@ class VirtualTree:
             try:
                 return ask(self._find(names, follow))
             except Stale:
-                self._open.get().forget()
+                self._open.get().directories.clear()
                 if not left:
                     raise
         raise AssertionError("not reached")
@@ -274,9 +257,9 @@ class VirtualTree:
             name = ahead.pop()
             if name == b"..":
                 at = at[:-1]
-                node = tree.known(at) or self._find(at, follow=True)
+                node = tree.directories.get(at) or self._find(at, follow=True)
                 continue
-            child = tree.known((*at, name)) or as_directory(node).lookup(name)
+            child = tree.directories.get((*at, name)) or as_directory(node).lookup(name)
             if child.attrs().kind == "link" and (ahead or follow):
                 links += 1
                 if links > MAX_LINKS:

@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from zlib import crc32
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
 from fsbridge.links import follow
+from fsbridge.lru import LRU
 from fsbridge.model import Array, Child, Group, Link, Node, OtherFile, as_array
 from fsbridge.threads.deadlines import Deadline
 from fsbridge.tree import escape, unescape
@@ -234,7 +235,7 @@ class WorkSources:
         """None in other processes: they tell of a file when it is whole."""
         self._opening = threading.Lock()
         self._trees: dict[int, VirtualTree] = {}
-        self._kept: OrderedDict[Hashable, object] = OrderedDict()
+        self._kept: LRU[Hashable, object] = LRU(KEPT)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkSources, (self.configs,)
@@ -258,25 +259,21 @@ class WorkSources:
 
     def keep(self, key: Hashable, make: Callable[[], T], anew: bool = False) -> T:
         """Return what `make` makes, kept for later calls with the same `key`. `anew`: make another one and keep that."""
-        with self._opening:
-            if not anew and key in self._kept:
-                self._kept.move_to_end(key)
-                return cast(T, self._kept[key])
-        made = make()
-        with self._opening:
-            kept = made if anew else self._kept.setdefault(key, made)
-            self._kept[key] = kept
-            self._kept.move_to_end(key)
-            gone = self._kept.popitem(last=False) if len(self._kept) > KEPT else None
-        del gone  # it is closed when its last user drops it
+        kept = None if anew else self._kept.get(key)
+        if kept is None:
+            made = make()
+            with self._opening:  # another thread may have made one meanwhile
+                kept = None if anew else self._kept.get(key)
+                if kept is None:
+                    kept = self._kept.put(key, made)
         return cast(T, kept)
 
     def close(self) -> None:
         """End the work on the sources and close them."""
         self.ended = True
         with self._opening:
-            trees, self._trees, kept, self._kept = self._trees, {}, self._kept, OrderedDict()
-        del kept
+            trees, self._trees = self._trees, {}
+        self._kept.clear()
         for tree in trees.values():
             tree.close()
 

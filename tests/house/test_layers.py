@@ -61,7 +61,7 @@ SEES = {
     "metadata": {"errors"},
     "tree": {"errors"},
     "cli": {"commands", "errors", "mount"},
-    "unmounted": _MODEL | {"meaning", "decoded", "config", "errors", "formats", "layouts", "links", "store", "tree"},
+    "unmounted": _MODEL | {"meaning", "decoded", "config", "errors", "formats", "layouts", "links", "lru", "store", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -21,6 +20,7 @@ from h5py import h5d, h5f, h5p, h5s, h5z
 from fsbridge.formats.hdf5.child import h5types
 from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
 from fsbridge.formats.hdf5.child.data_file import OpenedFile, Refusal
+from fsbridge.lru import LRU
 
 F = TypeVar("F", bound=OpenedFile)
 
@@ -43,7 +43,8 @@ class Others(Generic[F]):
         self._opener = opener
         self._by_place: dict[str, _Other] = {}  # by place
         self._by_name: dict[str, _Other] = {}  # by name, during one question
-        self._files: OrderedDict[_Other, F] = OrderedDict()
+        # At most four are open at a time, because each keeps blocks.
+        self._files: LRU[_Other, F] = LRU(4, lambda opened: opened.file.close())
 
     def forget(self) -> None:
         """Begin another question: each file is looked up again."""
@@ -51,8 +52,7 @@ class Others(Generic[F]):
 
     def close(self) -> None:
         """Close all files."""
-        while self._files:
-            self._files.popitem()[1].file.close()
+        self._files.clear()
 
     def look(self, names: Iterable[str]) -> None:
         """Look up files for the present question. Raises Refusal (denied), or OSError if one cannot be read."""
@@ -85,14 +85,7 @@ class Others(Generic[F]):
         other = self._find(name)
         if other.blocks is None:
             return None
-        file = self._files.get(other)
-        if file is None:
-            file = self._files[other] = self._opener(other.place, other.blocks)
-            # At most four are open at a time, because each keeps blocks.
-            while len(self._files) > 4:
-                self._files.popitem(last=False)[1].file.close()
-        self._files.move_to_end(other)
-        return file
+        return self._files.get(other) or self._files.put(other, self._opener(other.place, other.blocks))
 
     def _find(self, name: str) -> _Other:
         self.look([name])
