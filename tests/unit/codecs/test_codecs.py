@@ -67,7 +67,7 @@ def test_wrong_length_truncation_and_leftovers_are_corrupt(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_empty_data(name: str) -> None:
+def test_empty_data_is_decoded_and_is_too_short_for_one_byte(name: str) -> None:
     encode, decoder = CODECS[name]
     if "blosc" in name:
         stored = struct.pack("<BBBBIII", 2, 1, 0x13, 1, 0, 0, 16)
@@ -232,7 +232,7 @@ def tiny_blocks(blocks: int) -> bytes:
     return header + starts + (struct.pack("<I", 8) + bytes(range(8))) * blocks
 
 
-def test_p7_frames_by_snappy_of_tiny_blocks() -> None:
+def test_p7_frames_by_snappy_of_tiny_blocks_take_no_minutes() -> None:
     """With 100,000, looking for the end of each among the starts of all took minutes; many more are refused."""
     stored, data = tiny_blocks(100_000), bytes(range(8)) * 100_000
     with ThreadPoolExecutor(4) as pool:
@@ -285,7 +285,7 @@ SNAPPY: dict[bytes, bytes] = {
 
 
 @pytest.mark.parametrize("stored", list(SNAPPY))
-def test_each_element_of_snappy(stored: bytes) -> None:
+def test_each_element_of_snappy_is_decoded_to_its_exact_size(stored: bytes) -> None:
     data = SNAPPY[stored]
     assert from_snappy(stored, len(data)) == data
     for damaged in (stored[:-1], stored + b"\0", b"\xff" * 5 + stored):

@@ -31,7 +31,7 @@ def check(decoder: Decoder, stored: bytes, expected: bytes) -> None:
 
 
 @pytest.mark.parametrize("element", [1, 2, 3, 4, 8, 16, 257, 1000])
-def test_shuffle(element: int) -> None:
+def test_shuffled_bytes_are_put_back_in_order(element: int) -> None:
     data = RNG.bytes(element * 513)
     stored = bytes(numcodecs.Shuffle(element).encode(np.frombuffer(data, "u1")))
     check(filters.shuffle(element), stored, data)
@@ -72,7 +72,7 @@ def test_number_filters_equal_numcodecs(codec: numcodecs.abc.Codec, decoder: Dec
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 1001])
-def test_packbits(count: int) -> None:
+def test_packed_bits_become_booleans_and_damage_is_noticed(count: int) -> None:
     values = RNG.integers(0, 2, count).astype(bool)
     stored = numcodecs.PackBits().encode(values).tobytes()
     assert bytes(filters.PackBits().decode(stored, count, LIMIT, None)) == values.tobytes()
@@ -95,7 +95,7 @@ def test_packbits(count: int) -> None:
         (8, 64, True, 20, 62),
     ],
 )
-def test_packbits_of_zarr_extensions(
+def test_packed_bits_of_zarr_extensions_are_those_of_the_specification(
     width: int, bits: int, signed: bool, first: int | None, last: int | None, count: int
 ) -> None:
     """The specification by Python's integers: bits [first, last] of each number, the least significant ones first."""
@@ -143,7 +143,7 @@ def test_filters_take_numbers_only(spelling: object) -> None:
         filters.astype("f4", spelling)
 
 
-def test_impossible_filter_parameters() -> None:
+def test_impossible_filter_parameters_are_refused() -> None:
     for dtype, astype in (("<M8[s]", None), ("<M8[s]", "<m8[s]"), ("<i8", "<M8[s]")):  # dates have no sums
         with pytest.raises(Unsupported, match="delta"):
             filters.delta(dtype, astype)
@@ -169,7 +169,7 @@ CHECKSUMS = [
 
 
 @pytest.mark.parametrize(("codec", "decoder"), CHECKSUMS, ids=lambda value: getattr(value, "name", ""))
-def test_checksums(codec: numcodecs.abc.Codec, decoder: Decoder) -> None:
+def test_checksums_are_verified(codec: numcodecs.abc.Codec, decoder: Decoder) -> None:
     for data in (b"abcd", b"x", RNG.bytes(10_001), bytes(1000), b"\xff" * 2_000_003, RNG.bytes(2_200_003)):
         stored = bytes(codec.encode(np.frombuffer(data, "u1")))
         check(decoder, stored, data)

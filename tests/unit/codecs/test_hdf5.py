@@ -66,7 +66,7 @@ COUNTS = [1, 7, 8, 9, 1000, 3001]
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "<f4", ">f8"])
-def test_h5py_filters(tmp_path: Path, dtype: str) -> None:
+def test_filters_of_h5py_are_decoded(tmp_path: Path, dtype: str) -> None:
     data = RAMP.astype(dtype)
     assert check(tmp_path, data, compression="gzip", shuffle=True, fletcher32=True) == (2, 1, 3)
     assert check(tmp_path, data, fletcher32=True) == (3,)
@@ -95,7 +95,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("name", PLUGINS)
 @pytest.mark.parametrize("count", COUNTS)
-def test_registered_filters(tmp_path: Path, name: str, count: int) -> None:
+def test_registered_filters_are_decoded(tmp_path: Path, name: str, count: int) -> None:
     for dtype in ("u1", "<i2", ">f4", "<f8"):
         for data in (np.resize(RAMP, count).astype(dtype), np.frombuffer(RNG.bytes(8 * count), "u1")[:count].astype(dtype)):
             check(tmp_path, data, **MAKERS[name.split()[0]](**PLUGINS[name]))
@@ -108,7 +108,7 @@ def test_bitshuffle_of_noise_with_blocks_that_do_not_shrink(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("size", [3, 24, 255, 256, 300])
-def test_bitshuffle_of_structs(tmp_path: Path, size: int) -> None:
+def test_bitshuffle_decodes_structs_of_any_size(tmp_path: Path, size: int) -> None:
     data = np.frombuffer(RNG.bytes(size * 137), f"V{size}")
     check(tmp_path, data, **hdf5plugin.Bitshuffle(cname="none"))
     check(tmp_path, data, **hdf5plugin.Bitshuffle(cname="lz4", nelems=16))
@@ -128,7 +128,7 @@ def test_filters_that_work_piece_by_piece_on_chunks_of_several_pieces(tmp_path: 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", COUNTS)
-def test_scaleoffset_of_integers(tmp_path: Path, dtype: str, count: int) -> None:
+def test_scaleoffset_decodes_integers_over_their_whole_range(tmp_path: Path, dtype: str, count: int) -> None:
     kind = np.dtype(dtype)
     limits = np.iinfo(kind)
     for low, high in ((limits.min, limits.max), (limits.min, limits.min + 5), (limits.max - 90, limits.max), (3, 3), (0, 1)):
@@ -145,7 +145,7 @@ def test_scaleoffset_of_integers(tmp_path: Path, dtype: str, count: int) -> None
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8"])
 @pytest.mark.parametrize("decimals", [0, 1, 3, 9])
-def test_scaleoffset_of_floats(tmp_path: Path, dtype: str, decimals: int) -> None:
+def test_scaleoffset_decodes_floats_as_hdf5_does(tmp_path: Path, dtype: str, decimals: int) -> None:
     for scale in (1e-3, 1.0, 1e3):
         data = (FLOATS * scale).astype(dtype)
         check(tmp_path, data, scaleoffset=decimals)
@@ -160,7 +160,9 @@ FIELDS = [(1, 3, 2), (2, 11, 0), (2, 16, 0), (4, 17, 5), (4, 32, 0), (8, 40, 24)
 
 @pytest.mark.parametrize(("order", "mark"), [(h5py.h5t.ORDER_LE, "<"), (h5py.h5t.ORDER_BE, ">")])
 @pytest.mark.parametrize(("size", "precision", "offset"), FIELDS)
-def test_nbit(tmp_path: Path, order: int, mark: str, size: int, precision: int, offset: int) -> None:
+def test_nbit_gives_the_numbers_that_were_packed(
+    tmp_path: Path, order: int, mark: str, size: int, precision: int, offset: int
+) -> None:
     kind = UNSIGNED[size].copy()
     kind.set_order(order)
     kind.set_precision(precision)
@@ -184,7 +186,7 @@ def packed(tmp_path: Path, kind: h5py.h5t.TypeIntegerID, numbers: np.ndarray) ->
         return decode(dataset.read_direct_chunk((0,)), [(used[0], tuple(used[2]))], numbers.nbytes)
 
 
-def test_what_only_hdf5_can_decode() -> None:
+def test_what_only_hdf5_can_decode_has_no_decoder() -> None:
     for number, values in (
         (4, (141, 32)), (32013, (1,)), (32026, (1,)), (32000, (4, 261)), (5, (1, 0)), (5, (20, 0, 9, 3, 8, 1)), (6, (1, 2)),
         (6, (1, 2, 9, 1, 4, 1, 0, 0)), (32008, (0, 3)), (32008, (0, 3, 4, 0, 9)), (2, ()), (2, (0,)),
@@ -226,6 +228,6 @@ def test_unpacked_bits_are_the_packed_numbers(width: int, numbers: list[int]) ->
     assert hdf5.unpack(packed, len(numbers), width, itemsize).tolist() == numbers
 
 
-def test_names() -> None:
+def test_decoders_are_named_after_filter_and_compressor() -> None:
     made = [table.filter_decoder(*given) for given in ((32008, (0, 3, 4, 0, 2)), (2, (4,)), (1, (6,)))]
     assert [step.name for step in made if step] == ["bitshuffle(lz4)", "shuffle", "zlib"]

@@ -132,7 +132,7 @@ def test_bytes_and_arrays_become_vlen_bytes() -> None:
         b"\1\0\0\0\xff\xff\xff\xffx",
     ],
 )
-def test_broken_vlen_encodings(bad: bytes) -> None:
+def test_broken_vlen_encodings_are_corrupt(bad: bytes) -> None:
     with pytest.raises(CorruptData):
         objects.vlen_utf8().decode(bad, None, LIMIT, None)
 
@@ -145,7 +145,7 @@ def test_vlen_utf8_accepts_what_numcodecs_writes(items: list[str]) -> None:
     assert objects.encode((item.encode() for item in items), None, LIMIT) == stored
 
 
-def test_n5_strings() -> None:
+def test_n5_strings_end_at_zeros_and_damage_is_noticed() -> None:
     decoder = objects.NulStrings(3)
     stored = bytes.fromhex("61000077c3b6726c6400")
     assert decoder.decode(stored, None, LIMIT, None) == vlen([b"a", b"", "wörld".encode()])
@@ -155,7 +155,7 @@ def test_n5_strings() -> None:
             decoder.decode(bad, None, LIMIT, None)
 
 
-def test_categorize_of_fixed_strings() -> None:
+def test_categorize_gives_the_labels_as_fixed_strings() -> None:
     codec = numcodecs.Categorize(["female", "male"], "<U6", "<i2")
     values = np.array(["male", "female", "", "other", "male"], "<U6")
     stored = codec.encode(values).tobytes()
@@ -210,7 +210,7 @@ def test_the_table_decodes_what_numcodecs_configures(codec: numcodecs.abc.Codec)
 
 
 @pytest.mark.parametrize("codec", ["pickle", "zfpy", "pcodec", "n5_wrapper", "json", "msgpack", "imagecodecs_jetraw", ""])
-def test_ids_outside_the_table(codec: str) -> None:
+def test_ids_outside_the_table_are_refused_by_name(codec: str) -> None:
     for make in (table.decoder, lambda config: table.object_decoder(config, 1)):
         with pytest.raises(Unsupported, match=repr(codec)):
             make({"id": codec, "protocol": 5})
@@ -228,7 +228,7 @@ def test_ids_outside_the_table(codec: str) -> None:
         {"id": "jenkins_lookup3", "initval": 1 << 32}, {"id": "quantize", "digits": 1, "dtype": "i4"},
     ],
 )  # fmt: skip
-def test_configurations_that_make_no_sense(config: Any) -> None:
+def test_configurations_that_make_no_sense_are_refused(config: Any) -> None:
     with pytest.raises(Unsupported):
         table.decoder(config)
     strange: list[Any] = [{"id": "json2", "encoding": "cp037"}, {"id": "vlen-array"}, {"id": "categorize"}]

@@ -70,7 +70,7 @@ def ts_array(path: Path, driver: str) -> None:
 
 
 @pytest.mark.parametrize("user_block", [0, 512, 4096])
-def test_hdf5_by_its_signature_wherever_it_is(tmp_path: Path, opened: list[Source], user_block: int) -> None:
+def test_hdf5_is_recognised_by_its_signature_wherever_that_is(tmp_path: Path, opened: list[Source], user_block: int) -> None:
     source = open_at(hdf5(tmp_path / "file.bin", user_block), opened)
     assert source.format.name == "hdf5"
     assert np.array_equal(values(array_at(source.root, "a")), DATA)
@@ -104,13 +104,15 @@ def test_trap_12_order_where_several_formats_share_a_directory(tmp_path: Path, o
 
 
 @pytest.mark.parametrize("document", [{"n5": "4.0.0"}, N5_ARRAY, {"x": 1}, {}])
-def test_n5_by_its_attributes(tmp_path: Path, opened: list[Source], document: dict[str, Any]) -> None:
+def test_n5_is_recognised_by_its_attributes(tmp_path: Path, opened: list[Source], document: dict[str, Any]) -> None:
     assert open_at(n5(tmp_path / "s", document), opened).format.name == "n5"
 
 
 @pytest.mark.parametrize("driver", ["n5", "zarr", "zarr3"])
 @pytest.mark.parametrize("where", ["a", "deep/down/a"])
-def test_trap_12_roots_without_metadata(tmp_path: Path, opened: list[Source], driver: str, where: str) -> None:
+def test_trap_12_roots_without_metadata_have_the_format_of_their_arrays(
+    tmp_path: Path, opened: list[Source], driver: str, where: str
+) -> None:
     ts_array(tmp_path / where, driver)
     source = open_at(tmp_path, opened)
     assert source.format.name == {"n5": "n5", "zarr": "zarr2", "zarr3": "zarr3"}[driver]
@@ -402,7 +404,7 @@ def mixed(root: Path) -> Path:
 MEMBERS = ["bare", "file.h5", "packed.zarr.zip", "sub", "three.zarr", "two.zarr"]
 
 
-def test_a_collection_of_every_format(tmp_path: Path, opened: list[Source]) -> None:
+def test_a_collection_shows_members_of_every_format(tmp_path: Path, opened: list[Source]) -> None:
     source: Any = open_at(mixed(tmp_path / "c"), opened)
     assert source.format.name == "collection"
     assert sorted(child.name for child in source.root.children()) == MEMBERS
@@ -474,9 +476,7 @@ def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(tmp_pa
     assert sum(found() is not None for found in alive) <= 3 + 2 + 2
 
 
-def test_p11_a_member_that_is_opened_again_and_again_beside_what_is_in_use_of_it_leaves_nothing(
-    tmp_path: Path, opened: list[Source]
-) -> None:
+def test_p11_a_member_opened_again_beside_what_is_in_use_of_it_leaves_nothing(tmp_path: Path, opened: list[Source]) -> None:
     """Each opening was kept for as long as anything of the first one was in use."""
     for name in ("a", "b"):
         ts_array(n5(tmp_path / f"{name}.n5") / "a", "n5")

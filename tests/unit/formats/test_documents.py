@@ -65,7 +65,7 @@ def test_large_integers_keep_every_digit() -> None:
     assert parse_object(b'{"f": 18446744073709551615}', "x", LIMITS)["f"] == 2**64 - 1
 
 
-def test_byte_order_mark_and_escaped_slash() -> None:
+def test_a_byte_order_mark_and_an_escaped_slash_are_accepted() -> None:
     assert parse_object('﻿{"a": "x\\/y"}'.encode(), "x", LIMITS) == {"a": "x/y"}
 
 
@@ -114,7 +114,7 @@ def test_any_bytes_parse_or_are_corrupt_data(data: bytes) -> None:
     json.dumps(value)
 
 
-def test_getters_parse() -> None:
+def test_getters_return_values_of_their_types() -> None:
     fields = Fields({"i": 3, "l": [1, 2], "s": "x", "o": {"k": 1}, "b": True, "f": 1.0, "n": None}, "here")
     assert fields.integer("i") == 3
     assert fields.integers("l", length=2) == (1, 2)
@@ -143,7 +143,7 @@ def test_getters_parse() -> None:
         lambda f: f.fields("s"),
     ],
 )
-def test_getters_refuse(call: Callable[[Fields], object]) -> None:
+def test_getters_refuse_values_of_other_types_and_ranges(call: Callable[[Fields], object]) -> None:
     values = {"b": True, "f": 1.5, "l": [1, True], "big": 2**70, "s": "x", "pair": [1, 2], "long": [1] * 33}
     with pytest.raises(CorruptData, match="here: "):
         call(Fields(values, "here"))

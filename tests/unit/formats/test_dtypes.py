@@ -108,7 +108,7 @@ def test_a_subarray_field_is_raw_bytes_in_its_struct() -> None:
     assert (np.frombuffer(out, "<f4", 6, 4) == 2).all()
 
 
-def test_refused_types() -> None:
+def test_types_without_a_fixed_size_are_refused() -> None:
     for stored in ("O", [("a", "O")], "S0", "U0"):
         with pytest.raises(Unsupported):
             data_type(np.dtype(stored))

@@ -164,7 +164,7 @@ def test_the_path_may_lead_through_links() -> None:
         _ = selected(FakeSource(root), Config("fake", "/mnt", inside=("HEAD",))).root
 
 
-def test_a_sub_tree_that_is_not_there(tmp_path: Path) -> None:
+def test_a_sub_tree_that_is_not_there_is_said(tmp_path: Path) -> None:
     sample = SAMPLES["zarr3"](tmp_path)
     for inside in (("none",), ("g", "volume", "c")):
         with pytest.raises(SetupError, match=f"//{'/'.join(inside)}: nothing is there"):

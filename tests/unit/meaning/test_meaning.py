@@ -55,7 +55,7 @@ def test_a_plate_makes_sense_or_is_none() -> None:
      ({"encoding-type": "nullable-boolean"}, None, EncodedColumn(("values", "mask"), False)),
      ({"encoding-type": "new"}, None, None)],
 )  # fmt: skip
-def test_tables_and_their_columns(
+def test_groups_of_tables_name_their_columns(
     attributes: dict[str, Any], columns: Columns | None, encoded: EncodedColumn | None
 ) -> None:
     assert read_group(attributes) == GroupMeaning(columns=columns, encoded=encoded)

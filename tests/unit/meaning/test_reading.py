@@ -35,7 +35,7 @@ def axes(
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])
-def test_ome_ngff(version: str) -> None:
+def test_transformations_of_ome_ngff_give_axes_their_scales(version: str) -> None:
     scale = {"type": "scale", "scale": [40, 5, 4]}
     multiscales = [{
         "axes": [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"],
@@ -54,7 +54,7 @@ def test_ome_ngff(version: str) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])  # as ngff-zarr 0.50 writes it, and drafts of 0.6
-def test_ome_ngff_0_6(named: bool) -> None:
+def test_ome_ngff_0_6_has_one_transformation_from_each_array(named: bool) -> None:
     """One transformation from each array to the intrinsic system; those from there to others are not of the image."""
 
     def system(name: str) -> Any:
@@ -117,7 +117,7 @@ def test_no_part_of_a_transformation_stored_elsewhere_is_shown() -> None:
         ({"pixelResolution": "nonsense", "resolution": [1, "a", 2], "units": 7}, (), (Axis(),) * 3),
     ],
 )  # fmt: skip
-def test_n5(own: dict[str, Any], groups: Any, expected: tuple[Axis, ...]) -> None:
+def test_the_dialects_of_n5_give_axes_units_and_scales(own: dict[str, Any], groups: Any, expected: tuple[Axis, ...]) -> None:
     assert axes(own, *groups, names=("s1",), x_first=True) == expected
 
 
@@ -141,7 +141,7 @@ def test_an_axis_counts_what_its_image_says() -> None:
     assert [is_space(axis) for axis in found] == [False, True, True]
 
 
-def test_names_and_coordinates_of_xarray() -> None:
+def test_arrays_called_like_dimensions_are_coordinates_of_xarray() -> None:
     beside = {
         "time": (np.arange(3) * 0.5 + 10, {"units": "s"}),
         "lat": (np.array([1.0, 2.0, 4.0, 5.0]), {"units": "degrees_north"}),
@@ -155,7 +155,7 @@ def test_names_and_coordinates_of_xarray() -> None:
     assert axes(labels=("time", None, None), beside=wrong_length)[0] == Axis("time")
 
 
-def test_ilastik_and_nwb() -> None:
+def test_ilastik_and_nwb_give_axes_units_and_scales() -> None:
     found = axes({"element_size_um": [0.04, 0.005, 0.004]})
     assert [axis.scale for axis in found] == [0.04, 0.005, 0.004]
     assert {axis.unit for axis in found} == {"micrometer"}
@@ -177,7 +177,7 @@ def test_p8_what_no_header_can_hold_is_left_out() -> None:
     assert axes({}, group) == (Axis(), Axis(None, None, 2.0), Axis(None, None, 2.0, 2.0))
 
 
-def test_regular_spacing() -> None:
+def test_spacing_is_regular_if_all_steps_are_alike() -> None:
     assert regular(np.arange(5.0) * 2 + 1) == (2.0, 1.0)
     assert regular((np.arange(1000) * 0.1).astype("f4").astype("f8")) is not None
     for values in ([1.0], [1.0, 2.0, 4.0], [1.0, np.nan], [3.0, 3.0]):

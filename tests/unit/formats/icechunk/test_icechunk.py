@@ -306,7 +306,7 @@ def test_a_repository_beside_other_stores_is_a_member_of_a_collection(repository
     source.close()
 
 
-def test_info(written: Path) -> None:
+def test_info_names_the_format_and_lists_arrays(written: Path) -> None:
     result = fsbridge("info", written)
     assert result.returncode == 0, result.stderr
     assert f"{written}: icechunk\n" in result.stdout
@@ -331,7 +331,7 @@ def test_a_virtual_chunk_of_a_file_that_changed_later_is_an_error(tmp_path: Path
 
 
 @given(st.binary(min_size=1, max_size=20))
-def test_identifiers(identifier: bytes) -> None:
+def test_identifiers_are_spelled_and_parsed_back(identifier: bytes) -> None:
     assert parse_id(spell(identifier), len(identifier)) == identifier
 
 

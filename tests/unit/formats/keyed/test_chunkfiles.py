@@ -142,7 +142,7 @@ def test_foreign_names_are_no_chunks(tmp_path: Path, keys: ChunkKeys) -> None:
 
 
 @pytest.mark.parametrize(("keys", "name"), list(zip(KINDS, ["0", "c", "0", "c"], strict=True)))
-def test_trap_16_key_of_a_0d_array(tmp_path: Path, keys: ChunkKeys, name: str) -> None:
+def test_trap_16_a_0d_array_has_one_chunk_at_its_key(tmp_path: Path, keys: ChunkKeys, name: str) -> None:
     files = make(tmp_path, ChunkGrid((), ()), keys)
     assert files.key(()) == f"a/{name}"
     assert files.count() == 0
@@ -165,7 +165,7 @@ def test_a_directory_in_place_of_a_chunk_is_listed_and_corrupt(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("keys", KINDS)
-def test_an_array_without_chunks(tmp_path: Path, keys: ChunkKeys) -> None:
+def test_an_array_without_chunks_lists_and_counts_none(tmp_path: Path, keys: ChunkKeys) -> None:
     (tmp_path / "a").mkdir()
     files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), keys)
     assert list(files.scan(())) == []
@@ -255,7 +255,7 @@ def test_a_grid_too_large_to_number_is_still_read(tmp_path: Path) -> None:
         list(files.scan(()))
 
 
-def test_a_grid_of_nearly_2_to_the_64_cells(tmp_path: Path) -> None:
+def test_a_grid_of_nearly_2_to_the_64_cells_is_listed(tmp_path: Path) -> None:
     last = (2**32 - 1, 2**32 - 2)
     put(tmp_path, ChunkKeys(".").encode(last))
     put(tmp_path, "0.0")
@@ -264,7 +264,7 @@ def test_a_grid_of_nearly_2_to_the_64_cells(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_foreign_coordinates(name: str) -> None:
+def test_what_no_writer_spells_is_no_coordinate(name: str) -> None:
     assert parse_coordinate(name, 2) is None
 
 

@@ -68,7 +68,9 @@ def write_ts(path: Path, data: np.ndarray[Any, Any], block: tuple[int, ...], **e
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("compression", TS_COMPRESSIONS, ids=lambda c: "-".join(map(str, c.values())))
-def test_tensorstore(tmp_path: Path, opened: list[Source], dtype: str, compression: dict[str, Any]) -> None:
+def test_arrays_of_tensorstore_have_its_metadata_and_values(
+    tmp_path: Path, opened: list[Source], dtype: str, compression: dict[str, Any]
+) -> None:
     data = numbers(SHAPE, dtype)
     data[:3] = 0  # TensorStore does not store blocks of zeros
     write_ts(tmp_path / "a", data, BLOCK, compression=compression, axes=["x", "y", "z"], units=["nm", "nm", ""])
@@ -201,7 +203,9 @@ def test_p6_truncated_string_blocks_take_little_more_than_their_encoding(tmp_pat
         (b"a\0b\0c\0", 5, "6 bytes|trailing|5"),
     ],
 )
-def test_damaged_string_blocks(tmp_path: Path, opened: list[Source], payload: bytes, count: int, reason: str) -> None:
+def test_damaged_string_blocks_are_corrupt_with_a_reason(
+    tmp_path: Path, opened: list[Source], payload: bytes, count: int, reason: str
+) -> None:
     path = dataset(tmp_path / "a", [3], [3], "string")
     put(path / "0", header((3,), 1, count) + payload)
     array = array_at(open_root(tmp_path, opened), "a")
@@ -291,7 +295,7 @@ def test_a_block_smaller_than_its_place_lies_at_the_origin(tmp_path: Path, opene
 java_lz4 = partial(codec_samples.java_lz4, block=64)
 
 
-def test_trap_2_three_dialects_of_lz4(tmp_path: Path, opened: list[Source]) -> None:
+def test_trap_2_three_dialects_of_lz4_are_decoded(tmp_path: Path, opened: list[Source]) -> None:
     rows = [bytes(200), bytes(range(200)), b"ab" * 100]
     path = dataset(tmp_path / "a", [200, 9], [200, 1], "uint8", {"type": "lz4", "blockSize": 65536})
     for number, row in enumerate(rows):
@@ -344,7 +348,7 @@ def test_version_0_names_its_compression_otherwise(tmp_path: Path, opened: list[
     assert array.metadata.attributes == {}
 
 
-def test_codecs_of_version_4(tmp_path: Path, opened: list[Source]) -> None:
+def test_the_list_of_codecs_of_version_4_is_read(tmp_path: Path, opened: list[Source]) -> None:
     path = dataset(tmp_path / "a", [4], [4], "uint8", codecs=["n5bytes", {"name": "gzip", "configuration": {"level": 5}}])
     put(path / "0", header((4,)) + gzip.compress(b"\1\2\3\4"))
     assert read_fixed(array_at(open_root(tmp_path, opened), "a"), (0,)) == b"\1\2\3\4"
@@ -368,7 +372,7 @@ def test_codecs_that_mean_other_blocks_are_refused(
         array_at(open_root(tmp_path, opened), "a")
 
 
-def test_a_compression_that_is_a_name_alone(tmp_path: Path, opened: list[Source]) -> None:
+def test_a_compression_may_be_a_name_alone(tmp_path: Path, opened: list[Source]) -> None:
     put(dataset(tmp_path / "a", [4], [4], "uint8", "gzip") / "0", header((4,)) + gzip.compress(b"\1\2\3\4"))
     assert read_fixed(array_at(open_root(tmp_path, opened), "a"), (0,)) == b"\1\2\3\4"
 
@@ -493,7 +497,7 @@ def test_a_single_array_can_be_the_root(tmp_path: Path, opened: list[Source]) ->
 
 
 @pytest.mark.parametrize("rank", [0, 1, 4])
-def test_ranks(tmp_path: Path, opened: list[Source], rank: int) -> None:
+def test_arrays_of_any_rank_have_their_first_axis_fastest(tmp_path: Path, opened: list[Source], rank: int) -> None:
     shape = (3, 4, 5, 6)[:rank]
     data = numbers(shape, "int32") + 1
     write_ts(tmp_path / "a", data, (2, 3, 2, 4)[:rank], compression={"type": "raw"})

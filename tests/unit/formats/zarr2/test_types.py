@@ -65,14 +65,14 @@ FILLS: list[tuple[str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("dtype", "fill", "expected"), FILLS, ids=str)
-def test_fill_values_in_every_spelling(dtype: str, fill: Any, expected: Any) -> None:
+def test_fill_values_are_read_in_every_spelling(dtype: str, fill: Any, expected: Any) -> None:
     stored = np.dtype(dtype)
     raw = parse_fill(json.loads(json.dumps(fill)), stored)
     assert raw is not None
     assert raw == np.array(expected, stored).tobytes()
 
 
-def test_fill_values_of_opaque_types() -> None:
+def test_fill_values_of_opaque_types_are_base64_or_zero() -> None:
     assert parse_fill("AQI=", np.dtype("V3")) == b"\1\2\0"
     struct = np.dtype([("a", ">i2"), ("b", "S3")])
     assert parse_fill("AAEwAAA=", struct) == b"\0\1" + b"0\0\0"  # zarr-python 3.1's default for text in a struct is "0"
@@ -110,7 +110,7 @@ BAD_FILLS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize(("dtype", "fill"), [(dtype, fill) for dtype, fills in BAD_FILLS.items() for fill in fills])
-def test_impossible_fill_values(dtype: str, fill: Any) -> None:
+def test_impossible_fill_values_are_corrupt(dtype: str, fill: Any) -> None:
     with pytest.raises(CorruptData, match="fill value"):
         parse_fill(fill, np.dtype(dtype))
 
@@ -150,7 +150,9 @@ def test_p12_dates_without_fill_value_are_those_of_zarr_python_3(tmp_path: Path,
         ("int2", 1, 1),
     ],
 )
-def test_p12_types_that_numpy_lacks(tmp_path: Path, opened: list[Source], dtype: str, fill: Any, shown: Any) -> None:
+def test_p12_types_that_numpy_lacks_are_those_of_tensorstore(
+    tmp_path: Path, opened: list[Source], dtype: str, fill: Any, shown: Any
+) -> None:
     """TensorStore writes them by their names in Zarr v3, and reads them there."""
     changes = {"shape": [5], "chunks": [3], "dtype": dtype, "fill_value": fill}
     path = put(tmp_path / "a", changes)
@@ -192,7 +194,7 @@ def test_struct_fill_is_swapped_with_the_data(tmp_path: Path, opened: list[Sourc
         (">m8[3generic]", 8),
     ],
 )
-def test_types(dtype: Any, expected: int) -> None:
+def test_types_have_the_size_that_their_spelling_says(dtype: Any, expected: int) -> None:
     assert parse_dtype(dtype).itemsize == expected
 
 
@@ -204,7 +206,7 @@ BAD_TYPES: list[Any] = [
 
 
 @pytest.mark.parametrize("dtype", BAD_TYPES, ids=str)
-def test_impossible_types(dtype: Any) -> None:
+def test_impossible_types_are_refused(dtype: Any) -> None:
     with pytest.raises((CorruptData, Unsupported)):
         parse_dtype(dtype)
 

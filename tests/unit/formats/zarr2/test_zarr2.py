@@ -39,7 +39,9 @@ def numbers(dtype: str) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize(
     "codec", [numcodecs.JSON(), numcodecs.MsgPack(), numcodecs.VLenUTF8()], ids=lambda codec: codec.codec_id
 )
-def test_p12_objects_in_fortran_order(tmp_path: Path, opened: list[Source], codec: Any) -> None:
+def test_p12_objects_in_fortran_order_are_refused_except_in_one_row(
+    tmp_path: Path, opened: list[Source], codec: Any
+) -> None:
     """Documents are in C order anyway, and zarr-python 2 reads others than it writes: refused, except a single row."""
     for name, shape, refused in (("square", (2, 3), codec.codec_id != "vlen-utf8"), ("row", (1, 3), False)):
         words = np.array(list("abcdef"), object)[: np.prod(shape)].reshape(shape)
@@ -57,7 +59,9 @@ def test_p12_objects_in_fortran_order(tmp_path: Path, opened: list[Source], code
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("separator", [".", "/"])
 @pytest.mark.parametrize("dtype", ["|b1", "|u1", "<i2", ">u4", "<f4", ">f8", "<c8", ">c16", "<M8[ms]", "<f2"])
-def test_zarr_python_3(tmp_path: Path, opened: list[Source], order: Any, separator: Any, dtype: str) -> None:
+def test_arrays_of_zarr_python_3_have_its_metadata_and_values(
+    tmp_path: Path, opened: list[Source], order: Any, separator: Any, dtype: str
+) -> None:
     group = zarr.open_group(str(tmp_path / "s.zarr"), mode="w", zarr_format=2, attributes={"a": float("nan")})
     array = group.create_array(
         "x/a",
@@ -91,7 +95,7 @@ TS_COMPRESSORS: list[Any] = [
 
 @pytest.mark.parametrize("compressor", TS_COMPRESSORS)
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_tensorstore(tmp_path: Path, opened: list[Source], compressor: Any, order: str) -> None:
+def test_arrays_of_tensorstore_have_its_values(tmp_path: Path, opened: list[Source], compressor: Any, order: str) -> None:
     data = numbers(">i2")
     metadata = {"shape": SHAPE, "chunks": CHUNKS, "dtype": ">i2", "compressor": compressor, "order": order, "fill_value": 7}
     spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": str(tmp_path / "deep/a")}, "metadata": metadata}
@@ -101,7 +105,7 @@ def test_tensorstore(tmp_path: Path, opened: list[Source], compressor: Any, orde
     assert np.array_equal(values(array), data)
 
 
-def test_tensorstore_structs_and_missing_fill(tmp_path: Path, opened: list[Source]) -> None:
+def test_structs_of_tensorstore_need_no_fill_value(tmp_path: Path, opened: list[Source]) -> None:
     metadata = {"shape": [4], "chunks": [4], "dtype": [["a", ">i2"], ["b", "<f4"]], "compressor": None, "fill_value": None}
     spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": str(tmp_path)}, "metadata": metadata, "field": "a"}
     ts.open(spec, create=True).result()[...] = np.arange(1, 5, dtype="i2")
@@ -121,7 +125,7 @@ def test_z5_fill_values_are_floats(tmp_path: Path, opened: list[Source], compres
 
 
 @pytest.mark.parametrize("dtype", [[("a", "<i4"), ("b", "<f8")], [("a", ">i2"), ("b", "S3")], "S4", "<U3"])
-def test_zarr_python_3_structs_and_text(tmp_path: Path, opened: list[Source], dtype: Any) -> None:
+def test_structs_and_texts_of_zarr_python_3_keep_their_bytes(tmp_path: Path, opened: list[Source], dtype: Any) -> None:
     data = np.zeros(5, dtype)
     data[...] = [(i, i) if data.dtype.names else str(i) for i in range(5)]
     with warnings.catch_warnings():
@@ -131,7 +135,7 @@ def test_zarr_python_3_structs_and_text(tmp_path: Path, opened: list[Source], dt
     assert seen.astype(data.dtype).tobytes() == data.tobytes()
 
 
-def test_zarr_python_3_strings(tmp_path: Path, opened: list[Source]) -> None:
+def test_strings_of_zarr_python_3_may_have_any_length(tmp_path: Path, opened: list[Source]) -> None:
     data = np.array(["a", "", "wörld"], dtype=np.dtypes.StringDType())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -179,7 +183,7 @@ def test_trap_15_unknown_parameters_are_ignored(tmp_path: Path, opened: list[Sou
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<i8", "<f2", "<u2"])
-def test_optional_codecs_of_numcodecs(tmp_path: Path, opened: list[Source], dtype: str) -> None:
+def test_optional_codecs_of_numcodecs_decode_as_it_does(tmp_path: Path, opened: list[Source], dtype: str) -> None:
     """pcodec and zfpy as compressors of whole arrays, as numcodecs encodes them.
 
     They are refused if filters change the type.
@@ -290,7 +294,7 @@ def test_p12_documents_as_writers_spell_them(tmp_path: Path, opened: list[Source
     assert values(open_root(tmp_path / "a", opened)).tolist() == [5, 6, fill, fill]
 
 
-def test_zero_length_dimensions(tmp_path: Path, opened: list[Source]) -> None:
+def test_dimensions_of_length_zero_have_no_chunks(tmp_path: Path, opened: list[Source]) -> None:
     put(tmp_path, {"shape": [0, 3], "chunks": [0, 3]}, {"0.0": bytes(12)})
     array = array_at(open_root(tmp_path, opened), "")
     assert array.metadata.grid.edges == (1, 3)

@@ -51,7 +51,7 @@ def by_zarrs(folder: Path, name: str) -> Array:
 
 
 @pytest.mark.parametrize("name", [name.removesuffix(".npy") for name in ZARRS.namelist() if name.endswith(".npy")])
-def test_p12_arrays_of_zarrs(tmp_path: Path, name: str) -> None:
+def test_p12_arrays_of_zarrs_have_its_values(tmp_path: Path, name: str) -> None:
     array, expected = by_zarrs(tmp_path, name), np.load(io.BytesIO(ZARRS.read(f"{name}.npy")))
     found = read_array(array)
     assert found.tobytes() == expected.tobytes()
@@ -59,7 +59,7 @@ def test_p12_arrays_of_zarrs(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["vlen", "vlen_end", "vlen_v2"])
-def test_p12_texts_and_bytes_of_zarrs(tmp_path: Path, name: str) -> None:
+def test_p12_texts_and_bytes_of_zarrs_have_its_values(tmp_path: Path, name: str) -> None:
     assert read_array(by_zarrs(tmp_path, f"{name}_string")).tolist() == WORDS
     assert read_array(by_zarrs(tmp_path, f"{name}_bytes")).tolist() == [word.encode() for word in WORDS]
 
@@ -103,7 +103,9 @@ BLOCKS: list[tuple[str, list[Any]]] = [("raw", []), ("gzip", ["gzip"]), ("zstd",
 
 @pytest.mark.parametrize(("compression", "compressors"), BLOCKS, ids=[name for name, _ in BLOCKS])
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])
-def test_p12_n5_blocks_below_metadata_of_zarr(tmp_path: Path, dtype: str, compression: str, compressors: list[Any]) -> None:
+def test_p12_n5_blocks_are_read_below_metadata_of_zarr(
+    tmp_path: Path, dtype: str, compression: str, compressors: list[Any]
+) -> None:
     """TensorStore's N5 blocks, the last of which it cuts off where the array ends."""
     values = np.arange(5 * 7 * 3).reshape(5, 7, 3).astype(dtype)
     metadata = {"dimensions": [5, 7, 3], "blockSize": [2, 4, 3], "dataType": dtype, "compression": {"type": compression}}
@@ -220,7 +222,9 @@ MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
 @pytest.mark.parametrize("shape", [(), (37,), (9, 10), (5, 6, 7), (3, 4, 5, 6)], ids=str)
-def test_p12_zfp_without_a_header(tmp_path: Path, mode: str, dtype: str, shape: tuple[int, ...]) -> None:
+def test_p12_zfp_without_a_header_decodes_as_zfpy_does(
+    tmp_path: Path, mode: str, dtype: str, shape: tuple[int, ...]
+) -> None:
     """Streams and numbers of zfpy, which decodes streams without a header if it is told all about them."""
     configuration, options = MODES[mode]
     if mode == "fixed_accuracy" and dtype[0] == "i":
@@ -405,7 +409,7 @@ def test_chunk_keys_of_digits_of_few_dimensions(tmp_path: Path, shape: list[int]
 # grids
 
 
-def test_rectilinear_grid(tmp_path: Path) -> None:
+def test_chunks_of_a_rectilinear_grid_have_their_own_shapes(tmp_path: Path) -> None:
     """zarr 3.4: run lengths, plain lists and a lone edge; chunks overhang the array."""
     data = values(np.dtype("i2"), (8, 5, 4))
     document = array_document(
@@ -434,7 +438,7 @@ def test_rectilinear_grid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shapes", [[[3, 4]], [[3, [4, 0]]], [[3, "4"]], [[]], [0], [[[1, 10**9]]], [[2, 2], [2]]], ids=str)
-def test_impossible_rectilinear_grids(tmp_path: Path, shapes: Any) -> None:
+def test_impossible_rectilinear_grids_are_refused(tmp_path: Path, shapes: Any) -> None:
     grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}}
     write(tmp_path, array_document(shape=[8], chunk_grid=grid))
     with pytest.raises((CorruptData, Unsupported)):

@@ -36,7 +36,9 @@ EXAMPLES = 150
 @pytest.mark.parametrize("location", ["start", "end"])
 @pytest.mark.parametrize("crc", [True, False])
 @pytest.mark.parametrize("part", [False, True])
-def test_zarr_python_shards(tmp_path: Path, shape: tuple[int, ...], location: Any, crc: bool, part: bool) -> None:
+def test_shards_of_zarr_python_have_its_values(
+    tmp_path: Path, shape: tuple[int, ...], location: Any, crc: bool, part: bool
+) -> None:
     codec = ShardingCodec(
         chunk_shape=tuple(2 for _ in shape),
         codecs=[BytesCodec(), ZstdCodec()],
@@ -56,7 +58,7 @@ def test_zarr_python_shards(tmp_path: Path, shape: tuple[int, ...], location: An
 
 @pytest.mark.parametrize("dtype", ["bool", ">u2", "float64", "complex128", "M8[us]", "S3", "U2", "string"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_zarr_python_types_in_shards(tmp_path: Path, dtype: str, order: Any) -> None:
+def test_types_of_zarr_python_are_read_in_shards(tmp_path: Path, dtype: str, order: Any) -> None:
     if dtype == "string":
         data: Any = np.array([[f"é{i}" * (j % 3) for j in range(10)] for i in range(9)], dtype=object)
     else:
@@ -67,7 +69,7 @@ def test_zarr_python_types_in_shards(tmp_path: Path, dtype: str, order: Any) -> 
 
 
 @pytest.mark.parametrize("separator", ["/", "."])
-def test_nested_shards(tmp_path: Path, separator: Any) -> None:
+def test_nested_shards_have_the_values_of_zarr_python(tmp_path: Path, separator: Any) -> None:
     inner = ShardingCodec(chunk_shape=(2, 1), codecs=[TransposeCodec(order=(1, 0)), BytesCodec(), GzipCodec()])
     outer = ShardingCodec(chunk_shape=(4, 3), codecs=[inner], index_location="start")
     keys: Any = {"name": "default", "separator": separator}
@@ -89,7 +91,7 @@ def test_nested_shards(tmp_path: Path, separator: Any) -> None:
     assert found.metadata.order == (1, 0)
 
 
-def test_codecs_around_a_shard(tmp_path: Path) -> None:
+def test_a_shard_with_codecs_around_it_is_decoded_once(tmp_path: Path) -> None:
     """The whole shard is decoded once for all its chunks."""
     codec = ShardingCodec(chunk_shape=(2, 2), codecs=[BytesCodec(), GzipCodec()])
     array = zarr.create_array(
@@ -155,7 +157,7 @@ def test_tensorstore_index_transposed_and_nested(tmp_path: Path) -> None:
     check(tmp_path, store.read().result())
 
 
-def test_no_dimensions(tmp_path: Path) -> None:
+def test_a_shard_without_dimensions_has_one_chunk_or_none(tmp_path: Path) -> None:
     document = sharded(chunk_shape=[])
     document |= {"shape": [], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}}
     array = root_array(write(tmp_path, document, {"c": int16(5) + index((0, 2))}))
@@ -442,7 +444,7 @@ def test_an_unknown_codec_around_a_shard(tmp_path: Path) -> None:
         array.chunks.find((0,))
 
 
-def test_rectilinear_shards(tmp_path: Path) -> None:
+def test_shards_of_different_sizes_have_chunks_of_one_size(tmp_path: Path) -> None:
     """zarr 3.4 writes shards of different sizes with chunks of one size."""
     document = sharded()
     configuration = {"kind": "inline", "chunk_shapes": [[2, 6]]}
@@ -465,7 +467,7 @@ def test_rectilinear_shards_that_hold_no_whole_number_of_chunks_are_refused(tmp_
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_mutated_shards(tmp_path: Path, data: st.DataObject) -> None:
+def test_mutated_shards_give_values_of_their_length_or_our_errors(tmp_path: Path, data: st.DataObject) -> None:
     """After any damage it is the right bytes, one of our errors, or (without a checksum) other bytes of the right length."""
     crc = data.draw(st.booleans())
     document = sharded(index_codecs=["bytes", "crc32c"] if crc else ["bytes"])

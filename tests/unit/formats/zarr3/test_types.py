@@ -89,7 +89,7 @@ FILLS: list[tuple[JSON, JSON, bytes | str | None]] = [
 
 
 @pytest.mark.parametrize(("spelling", "value", "expected"), FILLS, ids=str)
-def test_fill_values(spelling: JSON, value: JSON, expected: bytes | str | None) -> None:
+def test_fill_values_become_the_bytes_of_an_element(spelling: JSON, value: JSON, expected: bytes | str | None) -> None:
     of = parse_type(spelling, "x")
     assert fill_bytes(value, of, "x") == expected
     assert fill_bytes(None, of, "x") is None
@@ -197,7 +197,7 @@ def test_impossible_fill_values(spelling: JSON, value: JSON) -> None:
     ],
     ids=str,
 )
-def test_impossible_types(spelling: JSON, error: Any) -> None:
+def test_impossible_types_are_refused(spelling: JSON, error: Any) -> None:
     with pytest.raises(error):
         parse_type(spelling, "x")
 
@@ -256,7 +256,7 @@ def test_small_floats_are_those_of_ml_dtypes(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-45, 3.4e38])
-def test_bfloat16_extremes(value: float) -> None:
+def test_extremes_of_bfloat16_are_rounded_as_ml_dtypes_does(value: float) -> None:
     expected = np.array(value, "f4").astype(ml_dtypes.bfloat16)
     found = np.frombuffer(dtypes.encode_minifloat(value, "bfloat16"), ml_dtypes.bfloat16)[0]
     assert str(found) == str(expected)
@@ -340,7 +340,9 @@ BYTES_CODECS: list[tuple[str, dict[str, JSON]]] = [
 
 @pytest.mark.parametrize(("dtype", "name", "parameters"), NUMBER_FILTERS, ids=str)
 @pytest.mark.parametrize("shards", [None, (8, 8)])
-def test_numcodecs_filters(tmp_path: Path, dtype: str, name: str, parameters: dict[str, JSON], shards: Any) -> None:
+def test_filters_of_numcodecs_decode_as_in_zarr_python(
+    tmp_path: Path, dtype: str, name: str, parameters: dict[str, JSON], shards: Any
+) -> None:
     filters = [getattr(zarr_numcodecs, name)(**parameters)]
     data = (np.random.default_rng(0).normal(size=(9, 10)) * 100).astype(dtype)
     array = zarr.create_array(tmp_path, shape=(9, 10), chunks=(4, 4), shards=shards, dtype=dtype, filters=filters)
@@ -359,7 +361,7 @@ def test_numcodecs_compressors_and_checksums(tmp_path: Path, name: str, paramete
 
 @pytest.mark.parametrize("dtype", ["i2", "i4", "u8", "f2", "f4", "f8"])
 @pytest.mark.parametrize("shards", [None, (8, 8)])
-def test_numcodecs_serializers(tmp_path: Path, dtype: str, shards: Any) -> None:
+def test_serializers_of_numcodecs_decode_as_in_zarr_python(tmp_path: Path, dtype: str, shards: Any) -> None:
     """pcodec and zfpy, the codecs of numcodecs' own extras: exactly what zarr-python reads."""
     data = (np.random.default_rng(0).normal(size=(9, 10)) * 100).astype(dtype)
     codecs: list[Any] = [zarr_numcodecs.PCodec(level=4)]
@@ -395,7 +397,7 @@ def maybe(mask: bytes, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("data_codecs", [["bytes", "gzip"], [named("bytes", endian="big"), "gzip"]])
-def test_optional_elements(tmp_path: Path, data_codecs: list[JSON]) -> None:
+def test_optional_elements_are_shown_with_codecs_that_change_nothing(tmp_path: Path, data_codecs: list[JSON]) -> None:
     """zarrs' experimental `optional`: a mask and the elements that are there, shown with codecs that change nothing."""
     big = data_codecs[0] != "bytes"
     codecs = [named("optional", mask_codecs=["packbits"], data_codecs=data_codecs)]
@@ -451,7 +453,7 @@ def test_transpose_after_a_codec_that_depends_on_neighbours(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("named_type", ["<i4", "<u4", "int32"])
-def test_delta_of_the_arrays_own_elements(tmp_path: Path, named_type: str) -> None:
+def test_delta_sums_the_bits_of_the_arrays_own_elements(tmp_path: Path, named_type: str) -> None:
     """Zeros of either sign: the sums are the same bits."""
     data = np.array([7, 2**32 - 1, 0], "<u4")
     document = array_document(

@@ -51,7 +51,7 @@ OTHERS = ("complex128", "M8[ns]", "m8[10us]", "M8[D]", "S3", "S1", "U4", "V5")
 
 @pytest.mark.parametrize("dtype", [*NUMBERS, *OTHERS])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_zarr_python_types_and_orders(tmp_path: Path, dtype: str, order: Any) -> None:
+def test_types_and_orders_of_zarr_python_are_read(tmp_path: Path, dtype: str, order: Any) -> None:
     data = values(np.dtype(dtype))
     array = zarr.create_array(tmp_path, shape=SHAPE, chunks=(4, 3), dtype=dtype, order=order)
     array[:8, :6] = data[:8, :6]
@@ -85,7 +85,7 @@ def test_zarr_python_big_endian_is_described(tmp_path: Path, dtype: str) -> None
     ],
     ids=lambda codecs: "+".join(type(codec).__name__ for codec in codecs) or "none",
 )
-def test_zarr_python_compressors(tmp_path: Path, compressors: Any) -> None:
+def test_compressors_of_zarr_python_are_decoded(tmp_path: Path, compressors: Any) -> None:
     data = values(np.dtype("i4"))
     array = zarr.create_array(tmp_path, shape=SHAPE, chunks=(5, 4), dtype="i4", compressors=compressors, fill_value=3)
     array[:5] = data[:5]
@@ -95,7 +95,9 @@ def test_zarr_python_compressors(tmp_path: Path, compressors: Any) -> None:
 @pytest.mark.parametrize("encoding", ["default", "v2"])
 @pytest.mark.parametrize("separator", ["/", "."])
 @pytest.mark.parametrize("shape", [(), (7,), (5, 6), (3, 4, 5)], ids=str)
-def test_trap_16_chunk_keys(tmp_path: Path, encoding: str, separator: str, shape: tuple[int, ...]) -> None:
+def test_trap_16_chunk_keys_are_those_of_zarr_python(
+    tmp_path: Path, encoding: str, separator: str, shape: tuple[int, ...]
+) -> None:
     """Trap 16: the key of a 0-D array is `c`, or `0` in the v2 encoding."""
     keys: Any = {"name": encoding, "separator": separator}
     array = zarr.create_array(tmp_path, shape=shape, chunks=tuple(2 for _ in shape), dtype="i2", chunk_key_encoding=keys)
@@ -116,7 +118,7 @@ def test_transposes_are_described(tmp_path: Path, transposes: list[tuple[int, ..
     assert found.metadata.order is not None
 
 
-def test_strings_and_bytes_of_any_length(tmp_path: Path) -> None:
+def test_strings_and_bytes_may_have_any_length(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path)
     text = np.array([["a", "", "wörld"], ["\U0001f600", "x" * 300, "e"]], dtype=object)
     strings = group.create_array("s", shape=(2, 3), chunks=(2, 2), dtype=str, fill_value="none")
@@ -135,7 +137,7 @@ def test_strings_and_bytes_of_any_length(tmp_path: Path) -> None:
     assert s.metadata.dtype.serializer == "vlen-utf8"
 
 
-def test_trap_9_struct_of_zarr_python_31(tmp_path: Path) -> None:
+def test_trap_9_structs_of_zarr_python_31_are_read(tmp_path: Path) -> None:
     """Trap 9: `structured`, with a fill value of base64."""
     fill = np.array((1, 2.5, b"ab", "é", (3, 5)), STRUCT)
     array = zarr.create_array(tmp_path, shape=SHAPE, chunks=(4, 4), dtype=STRUCT, fill_value=fill[()])
@@ -146,7 +148,7 @@ def test_trap_9_struct_of_zarr_python_31(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [(0,), None])
-def test_trap_9_struct_of_zarr_python_34(tmp_path: Path, order: Any) -> None:
+def test_trap_9_structs_of_zarr_python_34_are_read(tmp_path: Path, order: Any) -> None:
     """Trap 9: `struct`, fields and fill value as objects, `endian` for all fields."""
     fields = [
         {"name": "a", "data_type": "int16"},
@@ -189,7 +191,7 @@ def test_trap_9_struct_of_zarr_python_34(tmp_path: Path, order: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("codecs", ["plain", "big", "transposed", "compressed"])
-def test_tensorstore(tmp_path: Path, dtype: str, codecs: str) -> None:
+def test_arrays_of_tensorstore_have_its_values(tmp_path: Path, dtype: str, codecs: str) -> None:
     lists: dict[str, Any] = {
         "plain": ["bytes"],
         "big": [{"name": "bytes", "configuration": {"endian": "big"}}],
@@ -226,7 +228,7 @@ def test_tensorstore_small_floats_keep_their_names_and_bits(tmp_path: Path, dtyp
 
 
 @pytest.mark.parametrize("dtype", ["int4", "int2"])
-def test_trap_16_tensorstore_narrow_integers(tmp_path: Path, dtype: str) -> None:
+def test_trap_16_narrow_integers_of_tensorstore_have_zero_upper_bits(tmp_path: Path, dtype: str) -> None:
     """Trap 16: one byte an element, the upper bits of which TensorStore leaves zero."""
     store = create_tensorstore(tmp_path, dtype, (6,), [4], [{"name": "bytes"}, {"name": "gzip"}], fill_value=-2)
     data = np.array([-2, -1, 0, 1]).astype(store.dtype.numpy_dtype)
@@ -240,7 +242,7 @@ def test_trap_16_tensorstore_narrow_integers(tmp_path: Path, dtype: str) -> None
 
 
 @pytest.mark.parametrize("fill", [0, 1.5, -2, "NaN", "Infinity", "-Infinity", "0x7fc00001", "0xffc00000", 1e-40])
-def test_tensorstore_float_fills(tmp_path: Path, fill: Any) -> None:
+def test_float_fill_values_of_tensorstore_keep_the_bits_of_a_nan(tmp_path: Path, fill: Any) -> None:
     """TensorStore keeps the bits of a NaN."""
     store = create_tensorstore(tmp_path, "float32", (2,), [2], [{"name": "bytes"}], fill_value=fill)
     metadata = root_array(tmp_path).metadata
@@ -355,13 +357,13 @@ def deep(levels: int) -> Document:
     ],
     ids=lambda value: json.dumps(value, default=str)[:70] if isinstance(value, dict) else "",
 )
-def test_documents_that_are_refused(tmp_path: Path, changes: Document, error: type[Exception]) -> None:
+def test_documents_that_are_refused_are_named(tmp_path: Path, changes: Document, error: type[Exception]) -> None:
     write(tmp_path, array_document(**changes))
     with pytest.raises(error, match=r"zarr\.json"):
         source(tmp_path).root  # noqa: B018
 
 
-def test_texts_in_a_document_of_numcodecs(tmp_path: Path) -> None:
+def test_texts_in_a_document_of_numcodecs_become_vlen_utf8(tmp_path: Path) -> None:
     texts = np.array(["a", "", "h\u00e9", "d"], object)
     chunks = {f"c/{i}": bytes(numcodecs.JSON().encode(texts[2 * i : 2 * i + 2])) for i in range(2)}
     document = array_document(data_type="string", fill_value="", codecs=["numcodecs.json2"])
@@ -493,7 +495,7 @@ def test_trap_15_parameters_that_decoding_does_not_need_are_ignored(tmp_path: Pa
     check(write(tmp_path, array_document(codecs=["bytes", codec]), chunks), np.array([0, 0, 1, -1], "i2"))
 
 
-def test_raw_bits(tmp_path: Path) -> None:
+def test_raw_bits_are_elements_of_their_bytes(tmp_path: Path) -> None:
     document = array_document(data_type="r24", fill_value=[1, 2, 3])
     array = root_array(write(tmp_path, document, {"c/1": b"abcdef"}))
     assert read_array(array).tobytes() == b"\1\2\3\1\2\3abcdef"
@@ -503,7 +505,7 @@ def test_raw_bits(tmp_path: Path) -> None:
 # hierarchies
 
 
-def test_groups(tmp_path: Path) -> None:
+def test_groups_need_no_documents_and_no_consolidated_metadata(tmp_path: Path) -> None:
     """Groups with and without documents, and consolidated metadata that is out of date."""
     group = zarr.create_group(tmp_path, attributes={"a": 1})
     below = group.create_group("x", attributes={"nan": float("nan"), "é": [1, {"b": None}]})
@@ -540,7 +542,7 @@ def test_one_bad_document_hides_only_itself(tmp_path: Path) -> None:
     assert isinstance(root.child("good"), KeyedArray)
 
 
-def test_array_versions(tmp_path: Path) -> None:
+def test_an_array_is_current_until_its_document_changes(tmp_path: Path) -> None:
     write(tmp_path, array_document(), {"c/0": int16(1, 2)})
     array = root_array(tmp_path)
     info = array.chunks.find((0,))
@@ -553,13 +555,13 @@ def test_array_versions(tmp_path: Path) -> None:
         array.chunks.read_into((0,), info, memoryview(bytearray(4)))
 
 
-def test_dimension_names(tmp_path: Path) -> None:
+def test_dimension_names_may_be_missing(tmp_path: Path) -> None:
     document = array_document(shape=[4, 4], chunk_grid={"name": "regular", "configuration": {"chunk_shape": [2, 2]}})
     assert root_array(write(tmp_path, document | {"dimension_names": ["y", None]})).metadata.dimension_names == ("y", None)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 3, b"\0" * 5])
-def test_damaged_chunks(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_chunk_is_corrupt_and_hides_no_other(tmp_path: Path, damage: bytes) -> None:
     write(tmp_path, array_document(), {"c/0": damage, "c/1": int16(1, 2)})
     array = root_array(tmp_path)
     with pytest.raises(CorruptData, match="c/0"):
@@ -579,7 +581,7 @@ def archived() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "member"), archived())
-def test_other_writers(name: str, member: str) -> None:
+def test_arrays_of_other_writers_have_their_values(name: str, member: str) -> None:
     opened = Opening().open_in_store("zarr3", ZipStore(str(DATA / f"{name}.zip"), base=""), Config("", ""))
     node: Any = opened.root
     for part in member.split("/"):

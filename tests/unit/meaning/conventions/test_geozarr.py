@@ -63,5 +63,5 @@ def test_nodes_lie_on_the_corner_and_coordinates_are_believed_first() -> None:
      ({"proj:projjson": {"type": 7}}, None),
      ({"proj:projjson": {"type": "GeographicCRS", "id": 7}}, System(None, True))],
 )  # fmt: skip
-def test_systems_out_of_json(own: dict[str, Any], system: System | None) -> None:
+def test_systems_are_read_out_of_json(own: dict[str, Any], system: System | None) -> None:
     assert meaning(own).system == system
