@@ -159,7 +159,8 @@ def read_tree(ages: Ages, limits: Limits, node: Directory) -> KnownListing | Non
 def _read_below(ages: Ages, limits: Limits, top: KnownListing, reading: KnownListing, room: Iterator[int]) -> None:
     """Read the directories below `reading`, at most as many as `room` has left.
 
-    Chunk directories of any depth are kept in `top`, the reading of the array's directory; named ones in their parent's.
+    Chunk directories of any depth are kept in `top`, the reading of the array's directory, and directories with names in
+    the reading of the directory above them.
     """
     members = list(islice(_directories(reading), BELOW_DIRECTORIES + 1))
     if len(members) > BELOW_DIRECTORIES:

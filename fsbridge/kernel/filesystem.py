@@ -54,7 +54,7 @@ class Filesystem(pyfuse3.Operations):
         limits: Limits = USUAL,
         reply: Reply = pyfuse3.readdir_reply,
     ) -> None:
-        """`reply`: adds an entry to the reply to `readdir`."""
+        """Make the handlers of a mount that shows `root`. `reply` adds an entry to the reply to `readdir`."""
         super().__init__()
         self._limits = limits
         self.config = config
@@ -254,7 +254,8 @@ class Filesystem(pyfuse3.Operations):
     def _admit(self, file: OpenFile, flags: int, again: bool, direct: bool) -> FileInfo:
         """Count an open, and decide how it may use the page cache.
 
-        `again`: the kernel does not look it up once more; `direct`: the inode is that of another version.
+        `again`: this is the second try after a Stale one, so the kernel does not look the name up once more. `direct`: the
+        opened version is another one than that of the inode.
         """
         reply = FileInfo(keep_cache=True, direct_io=direct)
         caching = self.pages.count_open(file.inode, file.version) if file.unversioned else None

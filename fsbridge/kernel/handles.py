@@ -90,9 +90,10 @@ class ReadProgress:
 def open_file(holder: Record | Parked | AnyNode, above: Record | Parked | AnyNode | None = None) -> tuple[Handle, bool]:
     """Open the file that `InodeTable.find` returned. May block.
 
-    If it is Stale, the kernel looks its name up again, but only once. So the version that it will find is settled first.
-    `above`: the directory of a file at this second try. If the file has changed again, and keeps its size whatever its
-    version is, it opens in its present version. The second result then is True.
+    If the file has changed, Stale is raised. The kernel then looks its name up and opens it again, but only once, so the
+    version that it will find is settled before. `above`: the directory of the file, at this second try. If the file has
+    changed yet again and is a numbered one, which has the same size in all versions, its present version is opened. The
+    second result then is True.
     """
     file = cast(File, open_node(holder))
     try:
@@ -233,7 +234,7 @@ class Listing:
         return self._stream is not None and position >= self.start and (position < self.end or self._ended)
 
     def begins(self, ages: Ages) -> bool:
-        """True if a request for the beginning can be answered with what `begin` has read: once, and while that is young."""
+        """True if what `begin` has read may answer this request for the beginning: the first one, and while it is young."""
         untouched, self._untouched = self._untouched, False
         return untouched and ages.may_show_again(self._begun, self.shown.extent, self._limits.just_seconds)
 

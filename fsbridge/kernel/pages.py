@@ -132,14 +132,17 @@ class StaleOpens:
         self._until: OrderedDict[int | tuple[int, bytes], Deadline] = OrderedDict()
 
     def note(self, key: int | tuple[int, bytes], until: Deadline | None = None) -> None:
-        """Note that an open was Stale; `until`: what is known of it already by another key."""
+        """Note that an open was Stale; `until`: until when that counts, if it was noted under another key before."""
         self._until[key] = until or Deadline(STALE_SECONDS)
         self._until.move_to_end(key)
         if len(self._until) > STALE_FILES:
             self._until.popitem(last=False)
 
     def note_look_up(self, inode: int, parent: int, name: bytes, number: int | None) -> None:
-        """Note a look-up that gave `inode`; `number`: the usual inode of that name."""
+        """If an open of a name was Stale, note the same of `inode`, which a new look-up of that name has given.
+
+        `number`: the inode that the name usually has; None if it has none.
+        """
         until = self.until((parent, name)) or (None if number is None else self.until(number))
         if until is not None:
             self.note((parent, name), until)

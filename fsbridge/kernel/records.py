@@ -53,7 +53,7 @@ class Rows(NamedTuple):
 
     @property
     def columns(self) -> tuple[MutableSequence[Any], ...]:
-        """The columns, for what is done with each of them."""
+        """All columns, for loops over them."""
         return cast(tuple[MutableSequence[Any], ...], self)
 
 
@@ -198,7 +198,7 @@ class Record:
     __slots__ = ("__weakref__", "_learnt", "above", "inode", "kind", "name", "node", "opener", "parent", "version")
 
     def __init__(self, row: Row, above: Record | None, learnt: deque[Used]) -> None:
-        """Append this record to `learnt` whenever the node has been opened."""
+        """`learnt`: gets this record each time its node has been opened."""
         rows, at = row
         self.inode = rows.numbers[at]
         self.parent = rows.parents[at]

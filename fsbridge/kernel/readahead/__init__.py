@@ -32,32 +32,32 @@ class NoReadAhead:
     """Prefetch nothing. This base class is the interface of read-ahead, with no effect at all."""
 
     def __len__(self) -> int:
-        """Return the number of directories being read ahead, and of spaces with some that were not entered yet."""
+        """Return the number of directories that are being read ahead, and of spaces with directories that were not entered."""
         return 0
 
     def note_opening(self, node: AnyNode, seen: bool) -> None:
-        """A file is about to be opened. `seen`: it was open before, so that the kernel may have its bytes."""
+        """Note that a file is about to be opened. `seen`: it was open before, so the kernel may have its bytes."""
 
     def note_open(self, file: OpenFile) -> None:
-        """A file is open."""
+        """Note that a file is open."""
 
     def note_read(self, file: OpenFile, start: int, stop: int) -> None:
-        """Bytes [start, stop) of an open file have been read."""
+        """Note that the bytes [start, stop) of an open file have been read."""
 
     def note_listing(self, listing: Listing) -> None:
-        """A directory is open."""
+        """Note that a directory is open."""
 
     def note_progress(self, listing: Listing) -> None:
-        """The kernel has taken more than the beginning of a listing."""
+        """Note that the kernel has taken more than the beginning of a listing."""
 
     async def note_entering(self, inode: int, known: bool) -> None:
-        """A directory is about to be opened; `known`: what it contains is in memory.
+        """Note that a directory is about to be opened; `known`: what it contains is in memory.
 
-        Returns late, if at all, only while that directory is being read ahead.
+        Waits a moment if that directory is just being read ahead, else not at all.
         """
 
     def forget_space(self, base: int, space: Space | None) -> None:
-        """The kernel no longer knows any inode of a space; the numbers of its range began at `base`."""
+        """Forget a space, because the kernel knows none of its inodes any more. Their numbers began at `base`."""
 
     def clear(self) -> None:
         """Forget what was read ahead and is kept here."""
@@ -76,7 +76,7 @@ class ReadAhead(NoReadAhead):
         report: Callable[[Exception], object],
         limits: Limits = USUAL,
     ) -> None:
-        """`directories` gets what is read of them; `report` gets bugs, on the threads that meet them."""
+        """`directories` keeps what is read ahead of directories; `report` gets bugs, on the thread where they happen."""
         self._remote = remote = config.is_remote
         threads = Workers("ahead", REMOTE_THREADS if remote else THREADS, report)
         makers = Workers("make", REMOTE_MAKERS, report) if remote else threads
