@@ -32,7 +32,7 @@ class NoReadAhead:
     """Prefetch nothing. This base class is the interface of read-ahead, with no effect at all."""
 
     def __len__(self) -> int:
-        """Return the number of directories that are being read ahead, and of spaces with directories that were not entered."""
+        """Return how many directories are being read ahead, and how many spaces have some that were not entered yet."""
         return 0
 
     def note_opening(self, node: AnyNode, seen: bool) -> None:
