@@ -1,125 +1,64 @@
-"""Which pages the kernel may keep of a file, and for how long (P9). Not here: how listings and reads are answered."""
+"""How old the answers to each kind of question may be (P9). Not here: what remembers them."""
 
 from __future__ import annotations
 
-import errno
+import time
 
-import numpy as np
-import pyfuse3
 import pytest
-from fake_model import fake_array, tree
-from fake_tree import FakeDirectory, FakeFile
-from handlers import CTX, DEFAULTS, look_up, with_filesystem
-from waiting import Clock
 
-from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.pages import STALE_SECONDS, Caching, PageVersions
+from fsbridge.asking import as_of, context, used
+from fsbridge.config import Config
+from fsbridge.errors import NotFound
+from fsbridge.kernel.ages import Ages
 
-
-@pytest.fixture(autouse=True, params=["read-ahead", "no-read-ahead"])
-def prediction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests are answered alike with read-ahead and without."""
-    monkeypatch.setitem(DEFAULTS, "read_ahead", request.param == "read-ahead")
+TTL = 60.0
 
 
-def test_p9_a_versioned_inode_always_keeps_its_pages() -> None:
-    async def test(filesystem: Filesystem) -> None:
-        inode = await look_up(filesystem, b"zarr.json")
-        for _ in range(2):
-            opened = await filesystem.open(inode, 0, CTX)
-            assert (opened.keep_cache, opened.direct_io) == (1, 0)
-        file.stamp += 1
-        with pytest.raises(pyfuse3.FUSEError) as caught:
-            await filesystem.open(inode, 0, CTX)
-        assert caught.value.errno == errno.ESTALE
-        assert await look_up(filesystem, b"zarr.json") != inode
-
-    file = FakeFile(b"{}", keyed=True)
-    with_filesystem(test, FakeDirectory({b"zarr.json": file}))
+def make_ages(source: str = "/store", immutable: bool = False) -> Ages:
+    return Ages(Config(source, "/mnt", metadata_ttl=TTL, immutable=immutable))
 
 
-def test_p9_pages_of_an_unversioned_inode_follow_the_version_at_open() -> None:
-    async def test(filesystem: Filesystem) -> None:
-        inode, handles = await look_up(filesystem, b"chunk"), list[int]()
-
-        async def open_chunk() -> tuple[int, bool, bool]:
-            reply = await filesystem.open(inode, 0, CTX)
-            handles.append(reply.fh)
-            return reply.fh, bool(reply.keep_cache), bool(reply.direct_io)
-
-        first, keep, direct = await open_chunk()
-        assert (keep, direct) == (False, False), "nothing is known of the pages"
-        _, keep, direct = await open_chunk()
-        assert (keep, direct) == (False, False), "the kernel may not have emptied them yet"
-        await filesystem.read(first, 0, 1)
-        second, keep, direct = await open_chunk()
-        assert (keep, direct) == (True, False)
-        file.stamp += 1
-        third, keep, direct = await open_chunk()
-        assert direct, "an old version is still open"
-        for fh in handles:
-            await filesystem.release(fh)
-        _, keep, direct = await open_chunk()
-        assert (keep, direct) == (False, False), "the pages may hold the old version"
-        assert second != third
-
-    file = FakeFile(b"data")
-    with_filesystem(test, FakeDirectory({b"chunk": file}))
+def accepts(answers: as_of, age: float) -> bool:
+    """True if an answer that was asked for `age` seconds ago will do."""
+    with answers:
+        return time.monotonic() - age >= context.as_of
 
 
-@pytest.mark.parametrize("usual", [True, False])
-@pytest.mark.parametrize("again", [True, False])
-def test_p9_a_chunk_that_is_replaced_again_and_again_opens_at_the_second_try(
-    usual: bool, again: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel tries only twice, and on a busy machine a chunk had changed before each of both opens."""
-    stored, clock = fake_array(np.zeros(4, "u1"), (4,)), Clock(monkeypatch)
-
-    async def test(filesystem: Filesystem) -> None:
-        directory = await look_up(filesystem, b"c")
-        first = inode = await look_up(filesystem, b"0", directory)
-        outdated = await filesystem.open(inode, 0, CTX)
-        if not usual:  # the usual inode is that of the outdated version
-            stored.chunks.version += 1
-            inode = await look_up(filesystem, b"0", directory)
-        stored.chunks.version += 1
-        with pytest.raises(pyfuse3.FUSEError) as caught:
-            await filesystem.open(inode, 0, CTX)
-        assert caught.value.errno == errno.ESTALE
-        inode = await look_up(filesystem, b"0", directory)
-        assert inode != first
-        if again:
-            stored.chunks.version += 1
-        reply = await filesystem.open(inode, 0, CTX)
-        assert bool(reply.direct_io) == again, "bypassed are only pages of another version: else they can be mapped"
-        assert filesystem.files[reply.fh].version == stored.chunks.version
-        await filesystem.release(reply.fh)
-        clock.passes(STALE_SECONDS)
-        stored.chunks.version += 1
-        with pytest.raises(pyfuse3.FUSEError):
-            await filesystem.open(inode, 0, CTX)
-        await filesystem.release(outdated.fh)
-
-    with_filesystem(test, tree(stored))
+def test_only_the_open_of_a_local_file_accepts_no_remembered_answer() -> None:
+    assert not accepts(make_ages().begin_open(), -1.0)
+    assert accepts(make_ages("s3://bucket/store").begin_open(), TTL / 2)
+    assert not accepts(make_ages("s3://bucket/store").begin_open(), TTL * 2)
+    assert accepts(make_ages(immutable=True).begin_open(), TTL * 1000)
 
 
-def test_the_memory_of_pages_is_bounded() -> None:
-    pages = PageVersions(remembered=10)
-    for inode in range(100):
-        pages.count_open(inode, "v")
-        pages.count_close(inode, "v")
-    assert len(pages) == 10
-    assert pages.count_open(99, "v") == Caching(keep=True, direct=False)
-    assert pages.count_open(5, "v") == Caching(keep=False, direct=False)
-    pages.count_close(99, "v")
-    pages.forget(99)
-    assert pages.count_open(99, "v") == Caching(keep=False, direct=False)
+def test_nothing_that_was_remembered_before_a_doubt_will_do() -> None:
+    ages = make_ages("s3://bucket/store")
+    ages.doubt()
+    assert not accepts(ages.begin_open(), TTL / 2)
+    assert accepts(ages.begin_open(), -1.0)
 
 
-def test_immutable_keeps_everything() -> None:
-    async def test(filesystem: Filesystem) -> None:
-        reply = await filesystem.open(await look_up(filesystem, b"chunk"), 0, CTX)
-        assert (reply.keep_cache, reply.direct_io) == (1, 0)
-        await filesystem.release(reply.fh)
+@pytest.mark.parametrize(("source", "times"), [("/store", 2), ("s3://bucket/store", 1)])
+def test_an_error_from_a_remembered_answer_of_a_local_store_is_asked_for_again(source: str, times: int) -> None:
+    asked: list[float] = []
 
-    with_filesystem(test, FakeDirectory({b"chunk": FakeFile(b"data")}), immutable=True)
+    def question() -> str:
+        asked.append(context.as_of)
+        used(time.monotonic() - TTL / 2)
+        raise NotFound("it was not there half a minute ago")
+
+    with pytest.raises(NotFound):
+        make_ages(source).ask(question)
+    assert len(asked) == times
+
+
+def test_an_error_from_a_new_answer_is_not_asked_for_again() -> None:
+    asked: list[str] = []
+
+    def question() -> str:
+        asked.append("")
+        raise NotFound("it is not there")
+
+    with pytest.raises(NotFound):
+        make_ages().ask(question)
+    assert len(asked) == 1

@@ -231,7 +231,7 @@ def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPat
     with_filesystem(test, Unsized())
 
 
-def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline() -> None:
+def test_p7_a_listing_that_takes_longer_than_a_deadline_is_shown_in_full() -> None:
     """Its directory says by empty batches that it is at work; each of them has a deadline of its own."""
 
     class Slow(FakeDirectory):
