@@ -33,12 +33,12 @@ def impatient(fault: Fault) -> RemoteLimits:
     return replace(REMOTE_LIMITS, metadata=shorten(REMOTE_LIMITS.metadata), data=shorten(REMOTE_LIMITS.data))
 
 
-def opened(server: FakeS3, ttl: float = 1.0, **remote: Any) -> ObjectStore:
+def open_store(server: FakeS3, ttl: float = 1.0, **remote: Any) -> ObjectStore:
     """The store `z` in the bucket."""
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, **remote)
     return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(ttl, 60.0, options.limits))
 
 
-def web(server: FakeS3, ttl: float = 1.0) -> ObjectStore:
+def open_web(server: FakeS3, ttl: float = 1.0) -> ObjectStore:
     """Open the store by plain HTTP."""
     return ObjectStore(Client(parse_url(server.url("z")), Remote()), Answers(ttl, 60.0))

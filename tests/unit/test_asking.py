@@ -110,7 +110,7 @@ def test_p3_a_store_that_was_replaced_is_left_to_a_worker(store: LocalStore, tmp
     tmp_path.with_name("old").rename(tmp_path)
 
 
-def test_p3_in_an_immutable_store_a_name_is_absent_only_while_the_store_is_there(tmp_path: Path) -> None:
+def test_p3_a_name_is_absent_from_an_immutable_store_only_while_that_is_there(tmp_path: Path) -> None:
     """Answers found without waiting need no look at the root; a missing member may be another store's by now."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s/chunk").write_bytes(b"chunk")
@@ -237,7 +237,7 @@ def test_without_any_remembered_answer_the_oldest_is_the_beginning() -> None:
         assert before <= oldest() <= time.monotonic()
 
 
-def test_a_slow_listing_will_do_as_long_as_listings_may_be_old_and_counts_as_used() -> None:
+def test_a_slow_listing_will_do_as_long_as_listings_may_be_old() -> None:
     with as_of(5.0):
         used(4.0)
         listing = SlowListing[str]()
@@ -261,7 +261,7 @@ def test_a_question_takes_answers_as_old_as_listings_or_none_remembered() -> Non
         assert (context.as_of, context.listed) == (math.inf, math.inf)
 
 
-def test_parallel_calls_have_their_caller_s_context_and_pass_back_the_oldest_answer() -> None:
+def test_parallel_calls_have_their_caller_s_context_and_tell_it_the_oldest_age() -> None:
     def look(number: int) -> float:
         used(10.0 + number)
         return context.as_of

@@ -60,7 +60,7 @@ def test_what_goes_is_released_once() -> None:
     assert (gone, cache.used) == ([0, 1, 2, 7, 9], 0)
 
 
-def test_all_that_is_kept_goes() -> None:
+def test_drop_all_empties_every_cache() -> None:
     kept: LRU[str, int] = LRU(10)
     kept.put("a", 1)
     drop_all()

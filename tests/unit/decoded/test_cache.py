@@ -246,7 +246,7 @@ def test_memory_is_in_small_pages_while_touching_huge_ones_takes_longer() -> Non
 
 
 @pytest.mark.parametrize("limit", [BIG, 3 * BIG, 8 * BIG])
-def test_p6_where_the_system_has_less_memory_than_the_budget_chunks_go_for_others(
+def test_p6_chunks_are_evicted_if_the_system_has_less_memory_than_the_budget(
     limit: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Batch systems limit address space: once the cache had taken all of it, no other chunk could be read ever after."""
@@ -307,7 +307,7 @@ def test_budget_includes_the_encoded_bytes() -> None:
 def test_p7_a_reader_with_a_buffer_does_not_wait_for_room_that_others_wait_for() -> None:
     cache, both, found = ChunkCache(4000, patience=600), threading.Barrier(2), []
 
-    def assembled(key: str) -> None:
+    def assemble(key: str) -> None:
         """Something made of a chunk, in a buffer of its own, or without where there is no room for both."""
 
         def load(out: memoryview) -> None:
@@ -319,7 +319,7 @@ def test_p7_a_reader_with_a_buffer_does_not_wait_for_room_that_others_wait_for()
             return
         found.append(bytes(cache.get((key, "chunk"), 2000, filler(7))[:1500]))
 
-    threads = [threading.Thread(target=assembled, args=(key,), daemon=True) for key in "ab"]
+    threads = [threading.Thread(target=assemble, args=(key,), daemon=True) for key in "ab"]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -445,7 +445,7 @@ def test_p6_what_decoding_a_chunk_of_unknown_size_may_take_is_reserved_before() 
     assert within == [2000, 3000], "both were decoded at once, or what the first took in fact was not known"
     assert cache.gauges().reserved == 1500
     with pytest.raises(CorruptData):
-        cache.get_all("c", raiser, 2000)
+        cache.get_all("c", fail, 2000)
     cache.clear()
     assert cache.gauges().reserved == 0
 
@@ -464,7 +464,7 @@ class Refusing(ChunkCache):
         return self.refused >= times
 
 
-def raiser() -> bytes:
+def fail() -> bytes:
     raise CorruptData("broken")
 
 

@@ -197,7 +197,7 @@ def test_p9_one_version_of_an_array_never_mixes_two_of_a_chunk(array: WatchedArr
         version.open((3, 2))
 
 
-def test_p9_several_chunks_are_opened_with_one_look_at_the_metadata_after_the_last_was_found(
+def test_p9_chunks_opened_together_take_one_look_at_the_metadata_at_the_end(
     array: WatchedArray,
 ) -> None:
     version = ArrayVersion(chunks_of(array), LookLimits())
@@ -226,7 +226,7 @@ def test_p9_a_chunk_that_appears_or_goes_is_stale_in_a_version_that_has_used_it(
             version.open(index)
 
 
-def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_changes(array: WatchedArray) -> None:
+def test_p9_the_version_of_an_array_stays_while_its_used_chunks_do(array: WatchedArray) -> None:
     chunks = chunks_of(array)
     version = chunks.whole()
     for index in ((0, 0), (3, 4)):
@@ -242,9 +242,7 @@ def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_chan
 
 
 @pytest.mark.parametrize("error", [CorruptData("a directory in place of a chunk"), OSError(5, "a failing disk")])
-def test_p8_a_chunk_that_cannot_be_looked_at_any_more_does_not_close_the_whole_array(
-    array: WatchedArray, error: Exception
-) -> None:
+def test_p8_a_chunk_that_has_become_unreadable_does_not_close_the_whole_array(array: WatchedArray, error: Exception) -> None:
     """Each open of the array as a whole was that error, until the mount ended."""
     chunks = chunks_of(array)
     before = chunks.whole()
@@ -286,7 +284,7 @@ def test_p9_what_readers_of_a_version_have_used_is_known_when_it_is_gone(array: 
         chunks_of(array).whole().resume(other.used_chunks())
 
 
-def test_p7_p9_too_many_chunks_to_look_at_in_time_are_not_taken_for_changed_ones(array: WatchedArray) -> None:
+def test_p7_p9_chunks_that_are_too_many_to_look_at_do_not_count_as_changed(array: WatchedArray) -> None:
     """Nothing was written to the store, and files that are made of 100,000 chunks were stale at each open."""
     chunks = chunks_of(array, limits=LookLimits(open_seconds=-1.0, read_seconds=-1.0))
     version = chunks.whole()
@@ -300,7 +298,7 @@ def test_p7_p9_too_many_chunks_to_look_at_in_time_are_not_taken_for_changed_ones
         version.open((0, 2))
 
 
-def test_p7_p9_used_chunks_of_a_remote_store_are_looked_at_by_requests_at_the_same_time(array: WatchedArray) -> None:
+def test_p7_p9_used_chunks_of_a_remote_store_are_looked_at_in_parallel(array: WatchedArray) -> None:
     array.remote = True
     chunks, together = chunks_of(array), threading.Barrier(20)
     version = chunks.whole()
@@ -557,7 +555,7 @@ class Texts(FakeChunks):
         return self.stored[index]
 
 
-def test_p6_of_a_chunk_of_unknown_size_no_more_is_decoded_than_there_is_room_for() -> None:
+def test_p6_a_chunk_of_unknown_size_is_decoded_only_as_far_as_there_is_room() -> None:
     sizes = (7 * MIB, 7 * MIB, 8 * MIB, 9 * MIB, 100)
     texts = Texts({(i,): bytes(size) for i, size in enumerate(sizes)})
     metadata = ArrayMetadata(ChunkGrid((len(sizes),), (1,)), DataType("string", 0, None, "|O", None, "vlen-utf8"))

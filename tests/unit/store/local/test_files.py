@@ -48,15 +48,15 @@ def open_data_file(member: Path, open_path: OpenPath) -> Callable[[], bytes]:
     return lambda: bytes(file.open(seen).read(0, 6))
 
 
-OPENERS = pytest.mark.parametrize("looked_at", [open_blob, open_data_file])
+OPENERS = pytest.mark.parametrize("look_at", [open_blob, open_data_file])
 
 
 @OPENERS
 def test_p4_a_file_that_becomes_a_link_out_of_the_collection_is_not_opened(
-    member: Path, looked_at: Callable[[Path, OpenPath], Callable[[], bytes]]
+    member: Path, look_at: Callable[[Path, OpenPath], Callable[[], bytes]]
 ) -> None:
     """Between the look at a member and its open, the author of the collection put a link in its place."""
-    read = looked_at(member, opener(member))
+    read = look_at(member, opener(member))
     assert read() == b"member"
     switch(member, member.parent.parent / "secret")
     with pytest.raises(AccessDenied, match="a link out of the store"):
@@ -65,10 +65,10 @@ def test_p4_a_file_that_becomes_a_link_out_of_the_collection_is_not_opened(
 
 @OPENERS
 def test_links_within_the_collection_and_into_allowed_directories_are_followed(
-    member: Path, looked_at: Callable[[Path, OpenPath], Callable[[], bytes]]
+    member: Path, look_at: Callable[[Path, OpenPath], Callable[[], bytes]]
 ) -> None:
     (member.parent / "other").write_bytes(b"others")
-    read = looked_at(member, opener(member, member.parent.parent))
+    read = look_at(member, opener(member, member.parent.parent))
     for target, content in (
         (Path("other"), b"others"),
         (member.parent / "other", b"others"),
@@ -83,14 +83,14 @@ def test_p4_a_link_is_not_followed_that_is_switched_while_the_file_is_opened(
 ) -> None:
     real = os.path.realpath
 
-    def switching(path: str) -> str:
+    def resolve_switching(path: str) -> str:
         resolved = real(path)
         if path == str(member):
             switch(member, member.parent.parent / "secret")
         return resolved
 
     open_path = opener(member)
-    monkeypatch.setattr(os.path, "realpath", switching)
+    monkeypatch.setattr(os.path, "realpath", resolve_switching)
     with pytest.raises(AccessDenied, match="a link out of the store"):
         open_path(str(member), os.O_RDONLY)
 
@@ -105,7 +105,7 @@ def test_the_mounted_file_itself_may_be_a_link(member: Path) -> None:
         os.close(fd)
 
 
-def test_p4_a_repository_in_a_collection_that_becomes_a_link_out_of_it_is_not_opened(tmp_path: Path) -> None:
+def test_p4_a_repository_that_becomes_a_link_out_of_its_collection_stays_shut(tmp_path: Path) -> None:
     repository = tmp_path / "collection/repository"
     repository.mkdir(parents=True)
     (repository / "file").touch()

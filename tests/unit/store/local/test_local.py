@@ -73,7 +73,7 @@ def test_p3_objects_deeper_than_a_path_can_say_are_not_absent(root: Path) -> Non
             ask(Key.parse("a/" + "x" * 256))  # which no file system could hold
 
 
-def test_reads_stats_and_lists(root: Path) -> None:
+def test_what_is_in_a_directory_is_read_and_listed(root: Path) -> None:
     store = LocalStore(str(root))
     key = Key.parse("a/b/chunk")
     data, read = store.read(key, 100)
@@ -202,14 +202,14 @@ def test_p4_a_link_that_is_replaced_while_it_is_followed_is_followed_again(
     (root / "link").symlink_to(root / "a" / "b" / "chunk")
     original, races = os.path.realpath, iter([OSError(errno.EINVAL, "Invalid argument")])
 
-    def racing(path: str) -> str:
+    def resolve_racing(path: str) -> str:
         race = next(races, None)
         if race is not None:
             raise race
         return original(path)
 
     store = LocalStore(str(root))
-    monkeypatch.setattr(os.path, "realpath", racing)
+    monkeypatch.setattr(os.path, "realpath", resolve_racing)
     assert store.read(Key.parse("link"), 100)[0] == b"0123456789"
     races = itertools.repeat(OSError(errno.EINVAL, "Invalid argument"))
     with pytest.raises(Stale, match="changed each time"):
@@ -444,17 +444,17 @@ def damage(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     scandir, stat = os.scandir, os.stat
 
     @contextlib.contextmanager
-    def scanned(fd: int) -> Iterator[Iterator[object]]:
+    def scan(fd: int) -> Iterator[Iterator[object]]:
         with scandir(fd) as members:
             yield (Unreadable(member.name) if member.name in names else member for member in members)
 
-    def looked_at(path: str, **how: Any) -> os.stat_result:
+    def look(path: str, **how: Any) -> os.stat_result:
         if path in names:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return stat(path, **how)
 
-    monkeypatch.setattr(os, "scandir", scanned)
-    monkeypatch.setattr(os, "stat", looked_at)
+    monkeypatch.setattr(os, "scandir", scan)
+    monkeypatch.setattr(os, "stat", look)
     return names.add
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3
-from remote_stores import LARGE, A, opened
+from remote_stores import LARGE, A, open_store
 from waiting import Clock, until
 
 from fsbridge.asking import as_of
@@ -159,7 +159,7 @@ def test_p6_the_memory_has_a_bound() -> None:
 
 
 def test_p11_unread_bodies_are_let_go(server: FakeS3) -> None:
-    store = opened(server, ttl=0.1, limits=RemoteLimits(kept_seconds=0.1))
+    store = open_store(server, ttl=0.1, limits=RemoteLimits(kept_seconds=0.1))
     store.stat(LARGE, WHOLE)
     store.stat(A, WHOLE)
     until(lambda: not store.answers._bodies)

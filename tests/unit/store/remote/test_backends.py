@@ -42,17 +42,17 @@ def test_credentials_that_are_renewed_under_a_mount_are_used(server: FakeS3, cre
     write_keys(credentials, "AKIAONE")
     client = Client(parse_url(f"s3://{BUCKET}/z"), Remote(profile="lab", endpoint=server.endpoint, limits=limits))
 
-    def used() -> str:
+    def find_credentials() -> str:
         client.get("a")
         headers = server.requests[-1].headers
         assert "/eu-west-1/s3/" in headers["authorization"]
         return f"{headers['authorization'].partition('=')[2].partition('/')[0]} {headers['x-amz-security-token']}"
 
-    assert used() == "AKIAONE TAKIAONE"
+    assert find_credentials() == "AKIAONE TAKIAONE"
     write_keys(credentials, "AKIATWO")
-    assert used() == "AKIATWO TAKIATWO"
+    assert find_credentials() == "AKIATWO TAKIATWO"
     credentials.write_text("[lab]\naws_access_key_id = AKIATHREE\n")
-    assert used() == "AKIATWO TAKIATWO"
+    assert find_credentials() == "AKIATWO TAKIATWO"
 
 
 def test_a_profile_without_credentials_is_said_at_once(server: FakeS3, credentials: Path) -> None:
@@ -71,16 +71,16 @@ def test_credentials_of_the_default_profile_are_used_without_an_option(
     keys = "aws_access_key_id = {0}\naws_secret_access_key = s\n"
     credentials.write_text(f"[default]\n{keys.format('AKIADEFAULT')}[lab]\n{keys.format('AKIALAB')}")
 
-    def used() -> str:
+    def find_credentials() -> str:
         Client(parse_url(f"s3://{BUCKET}/z"), Remote(endpoint=server.endpoint)).get("a")
         return server.requests[-1].headers["authorization"].partition("Credential=")[2].rpartition("/s3/")[0]
 
-    assert (used().startswith("AKIADEFAULT/"), used().endswith("/us-east-1")) == (True, True)
+    assert (find_credentials().startswith("AKIADEFAULT/"), find_credentials().endswith("/us-east-1")) == (True, True)
     monkeypatch.setenv("AWS_PROFILE", "lab")
-    assert (used().startswith("AKIALAB/"), used().endswith("/eu-west-1")) == (True, True)
+    assert (find_credentials().startswith("AKIALAB/"), find_credentials().endswith("/eu-west-1")) == (True, True)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-    assert used().startswith("AKIAVARIABLE/")
+    assert find_credentials().startswith("AKIAVARIABLE/")
 
 
 def test_the_bucket_is_where_obstore_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_s3 import BUCKET, CHUNK, FakeS3
-from remote_stores import LARGE, A, opened
+from remote_stores import LARGE, A, open_store
 from waiting import Clock
 
 from fsbridge.config import Config, Remote
@@ -132,11 +132,11 @@ def test_p2_a_block_of_an_object_of_another_size_is_none_whatever_its_etag_says(
     assert cache.get("a/c/0", "etag", 11, (2, 3)) is None
 
 
-def test_p2_a_server_with_one_etag_for_two_versions_gets_no_bytes_of_the_other_one(server: FakeS3, tmp_path: Path) -> None:
+def test_p2_bytes_of_two_versions_with_one_etag_are_not_mixed(server: FakeS3, tmp_path: Path) -> None:
     blocks = BlockCache(str(tmp_path / "cache"), 1 << 26, "u")
     for data in (CHUNK, CHUNK[:-5], CHUNK[:100]):
         server.put(f"z/{A}", data, 1e9, etag="0123456789abcdef0123456789abcdef")
-        store = ObjectStore(opened(server).client, Answers(60.0, 60.0), blocks)
+        store = ObjectStore(open_store(server).client, Answers(60.0, 60.0), blocks)
         assert len(list(store.list(A.parent))) == 3
         found, stat = store.read(A, 1 << 20)
         assert (bytes(found), stat.size) == (data, len(data))
@@ -212,7 +212,7 @@ def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
     ttl = float("inf") if immutable else 60.0
     blocks = BlockCache(str(tmp_path / "cache"), 1 << 26, "u")
     for restart in range(2):
-        store = opened(server)
+        store = open_store(server)
         store = ObjectStore(store.client, Answers(ttl, 60.0), blocks)
         with server.counted() as requests:
             version = store.stat(A, WHOLE).version
@@ -227,7 +227,7 @@ def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
         assert len(requests) - len(of_chunk) == (2 - restart * (2 if immutable else 1))
     server.put(f"z/{A}", CHUNK[::-1], 1e9)
     if not immutable:
-        store = ObjectStore(opened(server).client, Answers(ttl, 60.0), blocks)
+        store = ObjectStore(open_store(server).client, Answers(ttl, 60.0), blocks)
         assert store.stat(A, WHOLE).version != version
         assert store.read(A, 1 << 20)[0] == CHUNK[::-1]
 

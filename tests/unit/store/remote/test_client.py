@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fake_s3 import FakeS3
-from remote_stores import A, B, opened
+from remote_stores import A, B, open_store
 from waiting import until
 
 from fsbridge.config import Remote
@@ -55,7 +55,7 @@ def test_p8_a_panic_of_the_library_is_an_error_without_secrets(server: FakeS3) -
     def panic(*_: object, **__: object) -> None:
         raise PanicException("SECRET")
 
-    store = opened(server)
+    store = open_store(server)
     store.read(A, 1 << 20)
 
     async def panic_later(*_: object) -> None:

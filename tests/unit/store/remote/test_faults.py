@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_s3 import BUCKET, CHUNK, FakeS3, Fault
-from remote_stores import LARGE, A, B, opened, web
+from remote_stores import LARGE, A, B, open_store, open_web
 
 from fsbridge.config import Remote
 from fsbridge.errors import (
@@ -35,13 +35,13 @@ from fsbridge.store.remote.urls import parse_url
 def test_p3_a_refusal_is_absence_only_when_the_user_says_so(server: FakeS3) -> None:
     refused = s3_error(403, "AccessDenied")
     server.fault = lambda request: refused if request.kind == "LIST" or request.key == "z/gone" else None
-    store = opened(server)
+    store = open_store(server)
     assert store.begin()
     assert not store.listable
     with pytest.raises(AccessDenied):
         store.stat(Key("gone"), WHOLE)
     with pytest.raises(NotFound):
-        opened(server, absent_403=True).stat(Key("gone"), WHOLE)
+        open_store(server, absent_403=True).stat(Key("gone"), WHOLE)
     with pytest.raises(Unlistable):
         list(store.list(Key("a")))
     assert store.read(A, 1 << 20)[0] == CHUNK
@@ -65,7 +65,7 @@ def s3_error(status: int, code: str, message: str = "") -> Fault:
 )
 def test_p3_a_refusal_for_another_reason_is_never_absence(server: FakeS3, fault: Fault) -> None:
     """Credentials that expire while a store is mounted, an archived object: all chunks would be fill values."""
-    store = opened(server, absent_403=True)
+    store = open_store(server, absent_403=True)
     assert store.begin()
     server.fault = lambda request: fault
     for key in (A, LARGE):
@@ -113,7 +113,7 @@ def test_p3_tokens_that_are_not_there_are_no_objects(said: str, error: type[Exce
 
 
 def test_p3_what_is_listed_or_all_at_once_refused_is_not_absent(server: FakeS3) -> None:
-    store = opened(server, absent_403=True)
+    store = open_store(server, absent_403=True)
     assert store.begin()
     store.read(Key("zarr.json"), 100)
     list(store.list(Key("a/c")))
@@ -132,11 +132,11 @@ def test_p3_a_server_that_has_everything_is_refused(server: FakeS3) -> None:
     soft = Fault(status=200, body=b"<html>not found</html>")
     server.fault = lambda request: soft if request.key[2:10] == "fsbridge" else None
     with pytest.raises(SetupError, match="answers as if every name existed"):
-        web(server).begin()
+        open_web(server).begin()
 
 
 def test_p3_a_web_server_that_loses_the_store_is_an_error(server: FakeS3) -> None:
-    store = web(server, ttl=0.0)
+    store = open_web(server, ttl=0.0)
     store.begin()
     store.read(Key("zarr.json"), 100)
     with pytest.raises(NotFound):
@@ -149,7 +149,7 @@ def test_p3_a_web_server_that_loses_the_store_is_an_error(server: FakeS3) -> Non
 
 
 def test_p3_an_object_removed_from_a_web_server_leaves_the_others_readable(server: FakeS3) -> None:
-    store = web(server, ttl=0.0)
+    store = open_web(server, ttl=0.0)
     for key in (A, B, Key("zarr.json")):
         store.read(key, 1 << 20)
     del server.objects["z/zarr.json"]
@@ -162,7 +162,7 @@ def test_p3_an_object_removed_from_a_web_server_leaves_the_others_readable(serve
 
 
 def test_p3_an_array_that_is_removed_from_a_web_server_is_absent(server: FakeS3) -> None:
-    store = web(server, ttl=0.0)
+    store = open_web(server, ttl=0.0)
     for key in (Key("zarr.json"), A, B):
         store.read(key, 1 << 20)
     for name in [name for name in server.objects if name.startswith("z/a/")]:
@@ -174,12 +174,12 @@ def test_p3_an_array_that_is_removed_from_a_web_server_is_absent(server: FakeS3)
 
 
 def test_p3_a_store_without_any_of_its_objects_is_no_empty_group(server: FakeS3) -> None:
-    store = ObjectStore(opened(server).client, Answers(0.0, 0.0))
+    store = ObjectStore(open_store(server).client, Answers(0.0, 0.0))
     assert store.begin()
     server.objects.clear()
     with pytest.raises(Stale, match="no longer there"):
         list(store.list(ROOT))
-    assert not opened(server).begin()
+    assert not open_store(server).begin()
 
 
 def test_what_servers_say_is_not_passed_on(server: FakeS3) -> None:
@@ -190,7 +190,7 @@ def test_what_servers_say_is_not_passed_on(server: FakeS3) -> None:
         fault = Fault(status=status, body=body)
         server.fault = lambda request: fault  # noqa: B023  # it is used within this round
         with pytest.raises(FsbridgeError) as caught:
-            opened(server).read(A, 1 << 20)
+            open_store(server).read(A, 1 << 20)
         assert secret not in str(caught.value)
         assert "\n" not in str(caught.value)
 
@@ -213,14 +213,14 @@ def test_what_servers_say_is_not_passed_on(server: FakeS3) -> None:
 def test_mistakes_are_one_line_that_says_what_helps(server: FakeS3, fault: Fault, text: str) -> None:
     server.fault = lambda request: fault
     with pytest.raises(FsbridgeError, match=text):
-        opened(server).begin()
+        open_store(server).begin()
 
 
 @pytest.mark.parametrize("fault", [Fault(status=500), Fault(close=True)])
 def test_errors_never_mention_names_that_only_fsbridge_asks_for(server: FakeS3, fault: Fault) -> None:
     server.fault = lambda request: fault if request.key.rpartition("/")[2].startswith("fsbridge-") else None
     with pytest.raises(FsbridgeError) as caught:
-        web(server).begin()
+        open_web(server).begin()
     assert str(caught.value).startswith(f"{server.url('z')}: ")
     assert "fsbridge-" not in str(caught.value)
 

@@ -7,8 +7,7 @@ from functools import partial
 
 import pytest
 from fake_s3 import BIG, CHUNK, FakeS3, Fault, Request
-from remote_stores import LARGE, A, B
-from remote_stores import opened as open_store
+from remote_stores import LARGE, A, B, open_store
 from waiting import Clock, until
 
 from fsbridge import asking

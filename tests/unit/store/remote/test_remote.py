@@ -32,7 +32,7 @@ from typing import Any
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request, recovered
-from remote_stores import LARGE, A, B, impatient, opened, web
+from remote_stores import LARGE, A, B, impatient, open_store, open_web
 from waiting import Clock
 
 from fsbridge import asking
@@ -80,7 +80,7 @@ METHODS = list(calls_of(ObjectStore.__new__(ObjectStore)))
 
 @pytest.mark.parametrize("method", METHODS)
 def test_p7_the_event_loop_makes_no_request(server: FakeS3, method: str) -> None:
-    store = opened(server)
+    store = open_store(server)
     call = calls_of(store)[method]
     with server.counted() as requests, asking.without_waiting(), pytest.raises(WouldWait):
         call()
@@ -94,7 +94,7 @@ def test_p7_the_event_loop_makes_no_request(server: FakeS3, method: str) -> None
 @pytest.mark.parametrize("fault", [*(Fault(status=status) for status in (500, 503, 429, 408)), Fault(close=True)])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_fault_that_passes_is_not_seen(server: FakeS3, method: str, fault: Fault) -> None:
-    store = opened(server)
+    store = open_store(server)
     server.fault = lambda request: fault if request.number == 0 else None
     calls_of(store)[method]()
 
@@ -125,7 +125,7 @@ def test_p3_p7_a_fault_that_stays_is_an_error_and_never_absence(
 ) -> None:
     """Every method of a store of its own meets it, all at a time: each waits for several seconds."""
     limits = impatient(fault)
-    calls = {method: calls_of(opened(server, limits=limits))[method] for method in METHODS}
+    calls = {method: calls_of(open_store(server, limits=limits))[method] for method in METHODS}
     server.fault = lambda request: fault
     begun = time.monotonic()
     with ThreadPoolExecutor(len(calls)) as pool:
@@ -152,7 +152,7 @@ def error_of(call: Callable[[], object]) -> FsbridgeError | None:
 
 
 def test_p2_a_body_that_breaks_off_is_resumed_and_never_short(server: FakeS3) -> None:
-    store = opened(server)
+    store = open_store(server)
     server.fault = lambda request: Fault(truncate=5000) if request.number == 0 else None
     assert store.read(LARGE, 1 << 24)[0] == BIG
     assert store.read(A, 1 << 24)[0] == CHUNK
@@ -162,7 +162,7 @@ def test_p2_a_body_that_breaks_off_is_resumed_and_never_short(server: FakeS3) ->
 
 
 def test_p9_an_object_that_is_replaced_while_it_is_resumed_is_an_error(server: FakeS3) -> None:
-    store = opened(server)
+    store = open_store(server)
 
     def fault(request: Request) -> Fault | None:
         if request.kind == "GET" and request.number == 0:
@@ -178,7 +178,7 @@ def test_p9_an_object_that_is_replaced_while_it_is_resumed_is_an_error(server: F
 @pytest.mark.parametrize("method", ["read", "range", "suffix", "stat of what is read next"])
 def test_p2_a_body_shorter_than_its_range_is_an_error(server: FakeS3, method: str) -> None:
     """obstore gives short bytes without a word where Content-Length and Content-Range disagree."""
-    store = opened(server)
+    store = open_store(server)
     server.fault = lambda request: Fault(short=3) if request.range else None
     if method in ("range", "suffix"):
         with pytest.raises(FsbridgeError, match="sent"):
@@ -189,7 +189,7 @@ def test_p2_a_body_shorter_than_its_range_is_an_error(server: FakeS3, method: st
 
 def test_a_server_that_ignores_ranges_is_named(server: FakeS3) -> None:
     server.fault = lambda request: Fault(ignore_range=True)
-    for store in (opened(server), web(server)):
+    for store in (open_store(server), open_web(server)):
         with pytest.raises(NoRanges, match="ignores ranges"):
             store.read_range(LARGE, 5, 10)
 
@@ -197,7 +197,7 @@ def test_a_server_that_ignores_ranges_is_named(server: FakeS3) -> None:
 def test_a_look_up_of_a_server_that_ignores_ranges_downloads_nothing(server: FakeS3) -> None:
     """Its body would stall."""
     server.fault = lambda request: Fault(ignore_range=True, truncate=10, stall=60.0)
-    store = web(server)
+    store = open_web(server)
     assert [store.stat(Key(f"a/c/{number}"), (0, 1)).size for number in range(3)] == [len(CHUNK) - n for n in range(3)]
     server.fault = lambda request: Fault(ignore_range=True)
     assert store.stat(B, (-10, 10)).size == len(CHUNK) - 1
@@ -206,7 +206,7 @@ def test_a_look_up_of_a_server_that_ignores_ranges_downloads_nothing(server: Fak
 
 def test_p7_a_body_that_stalls_is_resumed(server: FakeS3) -> None:
     metadata, data = (replace(patience, timeout=1.0) for patience in (REMOTE_LIMITS.metadata, REMOTE_LIMITS.data))
-    store = opened(server, limits=RemoteLimits(metadata=metadata, data=data))
+    store = open_store(server, limits=RemoteLimits(metadata=metadata, data=data))
     server.fault = lambda request: Fault(truncate=5000, stall=30.0) if request.number == 0 else None
     assert store.read(LARGE, 1 << 24)[0] == BIG
 
@@ -216,7 +216,7 @@ def test_p9_an_object_that_has_shrunk_since_it_was_looked_at_is_stale(server: Fa
     for fault in (None, Fault(ignore_match=True)):
         server.put("z/a/big", BIG, 1e9)
         server.fault = always(fault)
-        store = opened(server)
+        store = open_store(server)
         store.stat(LARGE, (0, 10))
         server.put("z/a/big", b"short", 2e9)
         with pytest.raises((Stale, CorruptData)):
@@ -224,7 +224,7 @@ def test_p9_an_object_that_has_shrunk_since_it_was_looked_at_is_stale(server: Fa
 
 
 def test_p3_a_listed_object_that_the_server_has_no_longer_is_not_found(server: FakeS3) -> None:
-    store = opened(server, ttl=0.0)
+    store = open_store(server, ttl=0.0)
     assert store.begin()
     assert len(list(store.list(Key("a/c")))) == 3
     del server.objects["z/a/c/1"]
@@ -236,10 +236,10 @@ def test_p3_a_listed_object_that_the_server_has_no_longer_is_not_found(server: F
 
 def test_p3_an_empty_object_is_damage_where_bytes_are_wanted_and_never_absent(server: FakeS3) -> None:
     server.put("z/a/c/0", b"", 1e9)
-    store = opened(server)
+    store = open_store(server)
     assert store.stat(A, WHOLE).size == 0
     for span in ((-64, 64), (0, 10)):
-        fresh = opened(server)
+        fresh = open_store(server)
         with pytest.raises(CorruptData):
             fresh.stat(A, span)
         with pytest.raises(CorruptData):
@@ -250,7 +250,7 @@ def test_p3_an_empty_object_is_damage_where_bytes_are_wanted_and_never_absent(se
 def test_p9_bytes_of_another_version_are_noticed(server: FakeS3, ignore: bool) -> None:
     """Many servers ignore If-Match: comparing the answer's ETag is the check."""
     server.fault = lambda request: Fault(ignore_match=ignore)
-    store = opened(server)
+    store = open_store(server)
     before = store.stat(LARGE, (-64, 64))
     server.put("z/a/big", bytes(len(BIG)), 1e9)
     with pytest.raises(Stale):
@@ -262,13 +262,13 @@ def test_p9_bytes_of_another_version_are_noticed(server: FakeS3, ignore: bool) -
 def test_weak_etags_are_versions_that_no_request_can_be_bound_to(server: FakeS3, tmp_path: Path) -> None:
     """If-Match compares strongly, so that a weak ETag never matches; nor does it stand for these very bytes."""
     server.put("z/a/big", BIG, 1e9, etag="W/5d-1a2b")
-    store = web(server)
+    store = open_web(server)
     version = store.stat(LARGE, (-64, 64)).version
     for start in (0, 10):
         assert store.read_range(LARGE, start, 10) == (BIG[start : start + 10], store.stat(LARGE))
     assert store.read(LARGE, 1 << 30)[0] == BIG
     server.put("z/a/big", BIG, 1e9, etag="5d-1a2b")  # as Apache does, a second later
-    assert web(server).stat(LARGE, (-64, 64)).version == version
+    assert open_web(server).stat(LARGE, (-64, 64)).version == version
     server.put("z/a/big", bytes(len(BIG)), 1e9, etag="W/5d-1a2c")
     with pytest.raises(Stale):
         store.read_range(LARGE, 0, 10, len(BIG))
@@ -287,7 +287,7 @@ def test_weak_etags_are_versions_that_no_request_can_be_bound_to(server: FakeS3,
 
 def test_etags_that_differ_between_list_and_get_are_not_changes(server: FakeS3) -> None:
     server.other_etags = True
-    store = opened(server)
+    store = open_store(server)
     assert store.begin()
     list(store.list(Key("a")))
     list(store.list(Key("a/c")))
@@ -297,7 +297,7 @@ def test_etags_that_differ_between_list_and_get_are_not_changes(server: FakeS3) 
 
 
 def test_listed_objects_need_no_request_where_etags_agree(server: FakeS3) -> None:
-    store = opened(server, ttl=60.0)
+    store = open_store(server, ttl=60.0)
     store.begin()
     store.read(Key("zarr.json"), 100)
     list(store.list(Key("a/c")))
@@ -309,12 +309,12 @@ def test_listed_objects_need_no_request_where_etags_agree(server: FakeS3) -> Non
 
 def test_no_etag_and_no_time_is_a_version_that_has_not_settled(server: FakeS3) -> None:
     server.fault = lambda request: Fault(etag="")
-    store = opened(server)
+    store = open_store(server)
     assert store.read(A, 1 << 20)[0] == CHUNK
     server.fault = lambda request: Fault(etag="5f3a1b2c-2800")  # nginx: time and size
     server.put("z/a/c/1", CHUNK[1:], time.time())
-    assert not opened(server).stat(B).settled
-    assert opened(server).stat(A).settled
+    assert not open_store(server).stat(B).settled
+    assert open_store(server).stat(A).settled
 
 
 NGINX = "5f3a1b2c-2800"
@@ -326,21 +326,21 @@ NGINX = "5f3a1b2c-2800"
 )
 def test_etags_that_no_other_bytes_can_have_need_no_second_look(server: FakeS3, etag: str) -> None:
     server.put("z/a/c/0", CHUNK, time.time(), etag)
-    assert opened(server).stat(A).settled
+    assert open_store(server).stat(A).settled
 
 
 @pytest.mark.parametrize("off", [-7200, 7200])
 def test_p9_objects_dated_far_from_now_count_as_settled(server: FakeS3, off: int) -> None:
     """A clock was set, or the date is none of a clock: it would not be settled until our clock has caught up."""
     server.put("z/a/c/0", CHUNK, time.time() + off, NGINX)
-    assert opened(server).stat(A).settled
+    assert open_store(server).stat(A).settled
 
 
 def test_p9_a_second_is_over_when_the_servers_clock_says_so(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not ten minutes later: so long might our clock be behind, and whole arrays could not be read."""
     server.put("z/a/c/0", CHUNK, time.time(), NGINX)
     server.put("z/a/c/1", CHUNK, time.time() - 30, NGINX)
-    store = opened(server, ttl=0.0)
+    store = open_store(server, ttl=0.0)
     assert not store.stat(A).settled
     assert store.stat(B).settled  # the clock has shown 30 seconds more than its date
     Clock(monkeypatch).passes(3.0)
@@ -352,7 +352,7 @@ def test_p9_an_etag_that_may_stand_for_other_bytes_proves_nothing(server: FakeS3
     """ETags as nginx, lighttpd and Caddy make them."""
     now = time.time()
     server.put("z/a/c/0", CHUNK, now, etag)
-    store = opened(server)
+    store = open_store(server)
     assert store.read(A, 1 << 20)[0] == CHUNK
     server.put("z/a/c/0", CHUNK[::-1], now, etag)
     known = store.answers.last(A)
@@ -369,23 +369,23 @@ def test_p9_the_block_cache_keeps_nothing_of_such_an_object(
     server.put("z/a/c/0", CHUNK, now, NGINX)
     end = (-16, 16)
 
-    def cached() -> ObjectStore:
+    def open_cached() -> ObjectStore:
         blocks = BlockCache(str(tmp_path / "cache"), 1 << 20, "s3://bucket/z")
-        return ObjectStore(opened(server).client, Answers(1.0, 60.0), blocks)
+        return ObjectStore(open_store(server).client, Answers(1.0, 60.0), blocks)
 
-    first = cached()
+    first = open_cached()
     first.stat(A, end)
     assert first.read_range(A, *end)[0] == CHUNK[-16:]
     assert first.blocks is not None
     first.blocks.flush()
     server.put("z/a/c/0", CHUNK[::-1], now, NGINX)
     Clock(monkeypatch).passes(1000.0)  # so long ago that it counts as settled
-    second = cached()
+    second = open_cached()
     second.stat(A, end)
     assert second.read_range(A, *end)[0] == CHUNK[::-1][-16:]
 
 
-def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_listed(server: FakeS3) -> None:
+def test_a_flat_array_at_the_root_is_mounted_before_all_its_chunks_are_listed(server: FakeS3) -> None:
     server.objects.clear()
     document = {
         "chunks": [1],
@@ -399,7 +399,7 @@ def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_liste
     server.put("z/.zarray", json.dumps({**document, "zarr_format": 2}).encode(), 1e9)
     for number in range(20000):
         server.put(f"z/{number}", number.to_bytes(4, "little"), 1e9)
-    store = opened(server, limits=RemoteLimits(root_seconds=0.1))
+    store = open_store(server, limits=RemoteLimits(root_seconds=0.1))
     with server.counted() as requests, server.held(lambda request: "continuation-token" in request.query):
         assert store.begin()
     assert len(requests) < 10, "not a page for each thousand chunks"

@@ -21,7 +21,7 @@ from itertools import chain
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request
-from remote_stores import LARGE, SLOW_READERS, A, B, opened, web
+from remote_stores import LARGE, SLOW_READERS, A, B, open_store, open_web
 from waiting import Clock, until
 
 from fsbridge import asking
@@ -44,8 +44,8 @@ from fsbridge.store.remote.listings import split
 from fsbridge.store.remote.store import ObjectStore
 
 
-def test_reads_stats_and_lists(server: FakeS3) -> None:
-    store = opened(server)
+def test_what_is_in_a_bucket_is_read_and_listed(server: FakeS3) -> None:
+    store = open_store(server)
     assert store.begin()
     data, stat = store.read(A, 1 << 20)
     assert data == CHUNK
@@ -78,7 +78,7 @@ def test_reads_stats_and_lists(server: FakeS3) -> None:
 
 def test_a_program_with_an_event_loop_of_its_own_lists_too(server: FakeS3) -> None:
     async def cell() -> list[str]:
-        store = opened(server)
+        store = open_store(server)
         store.begin()
         return [member.name for key in (ROOT, Key("a")) for member in store.list(key)]
 
@@ -88,7 +88,7 @@ def test_a_program_with_an_event_loop_of_its_own_lists_too(server: FakeS3) -> No
 @pytest.mark.parametrize("span", [(0, len(BIG) + 1), (len(BIG), 1), (-len(BIG) - 1, 5), (len(BIG) - 2, 4)])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_range_outside_the_object_is_an_error(server: FakeS3, span: tuple[int, int], known: bool) -> None:
-    store = opened(server)
+    store = open_store(server)
     if known:
         store.stat(LARGE, WHOLE)
     with pytest.raises(CorruptData):
@@ -96,7 +96,7 @@ def test_a_range_outside_the_object_is_an_error(server: FakeS3, span: tuple[int,
 
 
 def test_one_get_is_stat_open_and_first_read(server: FakeS3) -> None:
-    store = opened(server, ttl=60.0, limits=SLOW_READERS)
+    store = open_store(server, ttl=60.0, limits=SLOW_READERS)
     for key, wanted in ((A, CHUNK), (LARGE, BIG)):
         with server.counted() as requests:
             stat = store.stat(key, WHOLE)
@@ -109,7 +109,7 @@ def test_one_get_is_stat_open_and_first_read(server: FakeS3) -> None:
 
 
 def test_p7_the_event_loop_gets_what_is_known_and_takes_no_body_from_its_reader(server: FakeS3) -> None:
-    store = opened(server, ttl=60.0, limits=SLOW_READERS)
+    store = open_store(server, ttl=60.0, limits=SLOW_READERS)
     for key, wanted in ((A, CHUNK), (LARGE, BIG)):
         stat = store.stat(key, WHOLE)
         with server.counted() as requests:
@@ -122,7 +122,7 @@ def test_p7_the_event_loop_gets_what_is_known_and_takes_no_body_from_its_reader(
 
 
 def test_what_is_read_next_comes_with_the_look_up(server: FakeS3) -> None:
-    store = opened(server, ttl=60.0, limits=SLOW_READERS)
+    store = open_store(server, ttl=60.0, limits=SLOW_READERS)
     with server.counted() as requests:
         stat = store.stat(LARGE, (-64, 64))
         assert stat.size == len(BIG)
@@ -134,7 +134,7 @@ def test_what_is_read_next_comes_with_the_look_up(server: FakeS3) -> None:
 def test_after_the_ttl_one_request_without_a_body_finds_nothing_changed(
     server: FakeS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, clock = opened(server, ttl=60.0), Clock(monkeypatch)
+    store, clock = open_store(server, ttl=60.0), Clock(monkeypatch)
     stat = store.stat(A)
     clock.passes(60.0)
     with server.counted() as requests:
@@ -150,7 +150,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
     for i in range(40):
         for j in range(40):
             server.put(f"z/n/c/{i}/{j}", b"x", 1e9)
-    store = opened(server)
+    store = open_store(server)
     with server.counted() as requests:
         store.prefetch_listing(Key("n/c"))
         assert sorted(member.name for member in store.list(Key("n/c"))) == sorted(map(str, range(40)))
@@ -165,7 +165,7 @@ def test_p6_a_flat_directory_of_many_chunks_streams_and_is_not_kept(server: Fake
         server.put(f"z/flat/{number}.0", b"x", 1e9)
         if number < 1100:
             server.put(f"z/few/{number}.0", b"x", 1e9)
-    store = opened(server, limits=RemoteLimits(members=2500))
+    store = open_store(server, limits=RemoteLimits(members=2500))
     store.begin()
     store.read(Key("zarr.json"), 100)
     for name, count, pages in (("flat", 3100, 4), ("few", 1100, 2)):
@@ -179,7 +179,7 @@ def test_p6_a_flat_directory_of_many_chunks_streams_and_is_not_kept(server: Fake
 
 def test_p8_times_in_the_far_future_hide_no_object(server: FakeS3) -> None:
     server.put("z/a/c/9", CHUNK, 11e9)
-    store = opened(server)
+    store = open_store(server)
     assert store.mtimes(Key("a/c"), ["0", "9"]) == [10**18, 11 * 10**18]
     assert store.read(Key("a/c/9"), 1 << 20)[0] == CHUNK
 
@@ -200,11 +200,11 @@ def test_p6_listings_stay_within_their_budget() -> None:
 def test_p3_a_slow_listing_of_nothing_is_nothing(server: FakeS3) -> None:
     server.objects.clear()
     server.page_latency = 0.2
-    assert not opened(server, limits=RemoteLimits(root_seconds=0.01)).begin()
+    assert not open_store(server, limits=RemoteLimits(root_seconds=0.01)).begin()
 
 
 def test_the_web_has_no_listings(server: FakeS3) -> None:
-    store = web(server)
+    store = open_web(server)
     assert store.begin()
     assert store.read(A, 1 << 20)[0] == CHUNK
     assert store.read_range(LARGE, -10, 10)[0] == BIG[-10:]
@@ -232,7 +232,7 @@ def test_p8_a_key_that_cannot_be_named_hides_no_other(
 ) -> None:
     server.put(key, b"x", 1e9)
     server.page = page
-    store = opened(server)
+    store = open_store(server)
     assert [member.name for member in store.list(Key("a"))] == ["big", "c", "zarr.json"]
     assert sorted(name for names in store.names(Key("a")) for name in names) == ["big", "c", "zarr.json"]
     assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
@@ -245,10 +245,10 @@ def test_p8_a_key_that_cannot_be_named_hides_no_other(
 def test_markers_of_directories_are_no_objects(server: FakeS3) -> None:
     server.put("z/a/c/", b"", 1e9)
     server.put("z/a/", b"", 1e9)
-    store = opened(server)
+    store = open_store(server)
     assert [member.name for member in store.list(Key("a"))] == ["big", "c", "zarr.json"]
     assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
-    store = opened(server)
+    store = open_store(server)
     store.prefetch_listing(Key("a"))
     assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
 
@@ -279,7 +279,7 @@ def listing_calls(store: ObjectStore, key: Key) -> dict[str, Callable[[], object
 @pytest.mark.parametrize(("method", "many"), [("list", 0), *((method, many) for method in LISTINGS for many in (700, 1000))])
 def test_p6_p8_a_listing_that_never_ends_is_given_up(server: FakeS3, method: str, many: int) -> None:
     """A server that takes no continuation token gives the first page for ever; it filled all memory."""
-    store = opened(server, limits=RemoteLimits(level_seconds=0.5))
+    store = open_store(server, limits=RemoteLimits(level_seconds=0.5))
     store.read(A, 1 << 20)  # the server has been heard
     again = make_page([f"z/a/c/{number:04}" for number in range(many)], "again")
     server.fault = lambda request: again if request.kind == "LIST" else None
@@ -312,7 +312,7 @@ def test_p3_a_server_without_second_pages_has_none_of_them_taken_for_absent(
         return make_page([key for key in keys if key > after][:1000], "-")
 
     server.fault = fault
-    store = opened(server)
+    store = open_store(server)
     calls = listing_calls(store, Key("n/c"))
     if method == "list" or not behind:
         with pytest.raises(Unreachable, match=r"no more than 1000 members|again and again"):
@@ -324,7 +324,7 @@ def test_p3_a_server_without_second_pages_has_none_of_them_taken_for_absent(
 
 @pytest.mark.parametrize("method", [*LISTINGS, "begin"])
 def test_p3_a_page_for_people_in_place_of_a_listing_is_no_empty_one(server: FakeS3, method: str) -> None:
-    store = opened(server)
+    store = open_store(server)
     login = Fault(status=200, body=b"<html>please log in</html>", headers={"Content-Type": "text/html"})
     server.fault = lambda request: login if request.kind == "LIST" or "zarr" not in request.key else None
     calls = {**listing_calls(store, Key("a/c")), "begin": store.begin}
@@ -346,7 +346,7 @@ def test_p9_a_redirect_is_followed_and_its_answer_is_checked(server: FakeS3) -> 
             location = f"{other.endpoint}/{BUCKET}/{request.key}"
             return Fault(status=302, headers={"Location": location}) if request.kind == "GET" and request.key else None
 
-        store = opened(server)
+        store = open_store(server)
         version = store.stat(LARGE, (-64, 64)).version
         server.fault = fault
         with pytest.raises(Stale):
@@ -377,19 +377,19 @@ def test_a_web_server_that_compresses_unasked_is_named(server: FakeS3, encoding:
     """What it sends is not the object, which any other reader of the web would get."""
     send_encoded(server, encoding, {path: gzip.compress(CHUNK)})
     with pytest.raises(Unreachable, match=r"sends it compressed \(Content-Encoding: (x-)?(gzip|br)\)"):
-        web(server).read(Key(path.removeprefix("z/")), 1 << 20)
+        open_web(server).read(Key(path.removeprefix("z/")), 1 << 20)
 
 
 @pytest.mark.parametrize("encoding", ["identity", "aws-chunked", "utf-8", ""])
 def test_a_web_server_that_does_not_compress_is_read(server: FakeS3, encoding: str) -> None:
     send_encoded(server, encoding, {"z/a/c/0": CHUNK})
-    assert web(server).read(A, 1 << 20)[0] == CHUNK
+    assert open_web(server).read(A, 1 << 20)[0] == CHUNK
 
 
 def test_a_document_that_was_stored_compressed_is_named(server: FakeS3) -> None:
     send_encoded(server, "gzip", {"z/zarr.json": gzip.compress(b"{}")})
     with pytest.raises(CorruptData, match="compressed with gzip"):
-        DocumentReader(opened(server), Limits()).read(Key("zarr.json"))
+        DocumentReader(open_store(server), Limits()).read(Key("zarr.json"))
 
 
 def test_content_encoding_is_left_alone(server: FakeS3) -> None:
@@ -397,12 +397,12 @@ def test_content_encoding_is_left_alone(server: FakeS3) -> None:
     stored = gzip.compress(CHUNK)
     headers = {"ETag": '"e"', "Last-Modified": formatdate(1e9, usegmt=True), "Content-Encoding": "gzip"}
     server.fault = lambda request: Fault(status=200, body=stored, headers=headers) if request.key == "z/a/c/0" else None
-    data, stat = opened(server).read(A, 1 << 20)
+    data, stat = open_store(server).read(A, 1 << 20)
     assert (bytes(data), stat.size) == (stored, len(stored))
 
 
 def test_p11_unused_connections_are_closed(server: FakeS3) -> None:
-    store = opened(server, limits=RemoteLimits(idle_seconds=1.0))
+    store = open_store(server, limits=RemoteLimits(idle_seconds=1.0))
     store.client.get("a/c/0")
     with server.gathered(4, lambda request: request.key == "z/a/c/0"), ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: store.client.get("a/c/0"), range(8)))
@@ -411,7 +411,7 @@ def test_p11_unused_connections_are_closed(server: FakeS3) -> None:
 
 
 def test_p11_complete_listings_are_remembered_for_few_directories(server: FakeS3) -> None:
-    store = opened(server, limits=RemoteLimits(trees=2))
+    store = open_store(server, limits=RemoteLimits(trees=2))
     for number in range(5):
         server.put(f"z/{number}/c/0", b"x", 1e9)
         store.prefetch_listing(Key(f"{number}"))
@@ -422,7 +422,7 @@ def test_p11_complete_listings_are_remembered_for_few_directories(server: FakeS3
 
 
 def test_two_listings_at_a_time_are_one_request(server: FakeS3) -> None:
-    store = opened(server)
+    store = open_store(server)
     server.latency = 0.1
     with server.counted() as requests, ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: [member.name for member in store.list(Key("a"))], range(8)))
@@ -443,7 +443,7 @@ def test_a_listing_that_was_answered_meanwhile_is_not_asked_for_again(server: Fa
                     assert len(list(store.list(key))) == 3
             return level
 
-    store = ObjectStore(opened(server).client, Late(60.0, 60.0))
+    store = ObjectStore(open_store(server).client, Late(60.0, 60.0))
     with server.counted() as requests:
         assert len(list(store.list(Key("a")))) == 3
     assert len(requests) == 1
@@ -454,7 +454,7 @@ def test_a_second_look_at_known_neighbours_lists_them_at_once(server: FakeS3) ->
     keys = [Key(f"b{number}/zarr.json") for number in range(40)]
     for key in keys:
         server.put(f"z/{key}", b"{}" + key.encode(), 1e9)
-    store = opened(server, ttl=60.0)
+    store = open_store(server, ttl=60.0)
     store.begin()
     before = [store.read(key, 100)[1] for key in keys]
     server.put("z/b20/zarr.json", b"other", 1e9)
@@ -471,13 +471,13 @@ def test_a_second_look_at_known_neighbours_lists_them_at_once(server: FakeS3) ->
     assert len(requests) <= 4
 
 
-def test_what_lies_beside_is_not_listed_where_that_takes_longer_than_the_requests(server: FakeS3) -> None:
+def test_neighbours_are_not_listed_if_that_takes_longer_than_single_requests(server: FakeS3) -> None:
     keys = [Key(f"b{number}/zarr.json") for number in range(40)]
     for key in keys:
         server.put(f"z/{key}", b"{}", 1e9)
         for number in range(100):
             server.put(f"z/{key.parent}/c/{number}", b"x", 1e9)
-    store = opened(server, ttl=60.0)
+    store = open_store(server, ttl=60.0)
     store.begin()
     for key in keys:
         store.read(key, 100)
@@ -495,7 +495,7 @@ def test_a_listing_that_was_slow_once_is_tried_again_later(server: FakeS3, monke
     keys = [Key(f"b{number}/zarr.json") for number in range(40)]
     for key in keys:
         server.put(f"z/{key}", b"{}", 1e9)
-    clock, store = Clock(monkeypatch), opened(server, ttl=60.0)
+    clock, store = Clock(monkeypatch), open_store(server, ttl=60.0)
     for key in keys:
         store.read(key, 100)
     for slow, later, gets in ((True, 0.0, 3), (False, 0.0, 40), (False, 60.0, 3)):
@@ -511,7 +511,7 @@ def test_a_listing_that_was_slow_once_is_tried_again_later(server: FakeS3, monke
 
 def test_a_directory_is_there_as_long_as_a_listing_of_it_is_believed(server: FakeS3) -> None:
     """Not only for as long as an answer about an object is: the second `find` on a slow machine asked again."""
-    store = opened(server, ttl=0.0)
+    store = open_store(server, ttl=0.0)
     store.prefetch_listing(Key("a/c"))
     with server.counted() as requests:
         assert store.stat(Key("a/c")).is_dir
@@ -521,7 +521,7 @@ def test_a_directory_is_there_as_long_as_a_listing_of_it_is_believed(server: Fak
 def test_p9_an_answer_too_old_for_a_question_is_asked_again_whatever_the_ttl(server: FakeS3) -> None:
     """After a SIGHUP, say: nothing will do that was asked for before."""
     for ttl in (600.0, math.inf):
-        store = opened(server, ttl=ttl)
+        store = open_store(server, ttl=ttl)
         before, names = store.stat(A), [member.name for member in store.list(Key("a"))]
         server.put(f"z/{A}", b"another text", 2e9)
         server.put(f"z/a/new{ttl}", b"new", 2e9)
