@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
 from fsbridge.decoded.cache import ChunkCache
-from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks, settled
+from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks, identify
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, is_lasting
 from fsbridge.metadata import Index
 from fsbridge.model import Array, ChunkInfo
@@ -77,7 +77,7 @@ class UsedChunks(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """A moment by a clock that is never set (`time.monotonic_ns`), and by the one that dates files (`time.time_ns`)."""
+    """A moment by two clocks: one that is never set (`time.monotonic_ns`), and the one that dates files (`time.time_ns`)."""
 
     monotonic_ns: int
     time_ns: int
@@ -115,7 +115,7 @@ class ArrayVersion:
         self._blocks: dict[
             int, NDArray[np.uint64]
         ] = {}  # numbers that stand for versions, by the block's number in the grid
-        self._looks = 0  # counts the looks at all used chunks: see `_used`
+        self._looks = 0  # counts the looks at all used chunks: see `_note_use`
 
     @property
     def version(self) -> Hashable:
@@ -128,7 +128,7 @@ class ArrayVersion:
     def open(self, index: Index) -> DecodedChunk | None:
         """Return the chunk in this version of the array; None if it is not stored (fill value). Stale if it has changed.
 
-        Just after a change of the chunk, waits until a further change would get another version (see `settled`).
+        Just after a change of the chunk, waits until a further change would get another version (see `identify`).
         """
         return self.open_all([index])[0]
 
@@ -168,9 +168,9 @@ class ArrayVersion:
         Raises Stale if another state of a chunk is recorded already.
         """
         looks = self._looks
-        return [self._used(index, info, looks) for index, info in zip(indices, self._find_all(indices), strict=True)]
+        return [self._note_use(index, info, looks) for index, info in zip(indices, self._find_all(indices), strict=True)]
 
-    def _used(self, index: Index, info: ChunkInfo | None, looks: int) -> ChunkInfo | None:
+    def _note_use(self, index: Index, info: ChunkInfo | None, looks: int) -> ChunkInfo | None:
         """Record that a chunk was found like this, and return it. `looks`: the value of `_looks` before it was found."""
         block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
         while True:
@@ -346,4 +346,4 @@ def _sum(versions: NDArray[np.uint64]) -> int:
     return hash(versions.tobytes())
 
 
-__all__ = ["ArrayVersion", "DecodedArray", "DecodedChunk", "DecodedChunks", "LookLimits", "UsedChunks", "settled"]
+__all__ = ["ArrayVersion", "DecodedArray", "DecodedChunk", "DecodedChunks", "LookLimits", "UsedChunks", "identify"]

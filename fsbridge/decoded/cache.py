@@ -132,14 +132,14 @@ class ChunkCache:
                 self._entries[key] = running.view = view
             return view
         finally:
-            self._over(key, running)
+            self._finish(key, running)
 
     def holds(self, key: Hashable) -> bool:
         """True if the chunk is decoded or being decoded."""
         with self._lock:
             return key in self._entries or key in self._loads
 
-    def consumed(self, key: Hashable) -> None:
+    def note_consumed(self, key: Hashable) -> None:
         """Note that a chunk was read to its end, so it is evicted first when room is needed. Never blocks."""
         with self._lock:
             if (view := self._entries.get(key)) is not None:
@@ -161,7 +161,7 @@ class ChunkCache:
         """What has been counted since the cache was made."""
         return CacheCounts(self._hits, self._misses, self._decoded)
 
-    def decoded_apart(self, size: int) -> None:
+    def count_apart(self, size: int) -> None:
         """Count bytes that were decoded but not cached, for the statistics."""
         with self._lock:
             self._decoded += size
@@ -190,13 +190,13 @@ class ChunkCache:
                 other = self._loads.get(key)
                 if other is None or not other.under_way.locked():
                     running = self._loads[key] = Decoding()
-                    self._unasked.asked(key)
+                    self._unasked.note_asked(key)
                     break
             if not other.wait(deadline):
                 raise self._full()
             if (view := other.result()) is not None:
                 with self._lock:
-                    self._unasked.asked(key)
+                    self._unasked.note_asked(key)
                 return view
         try:
             running.view = load(running)
@@ -208,9 +208,9 @@ class ChunkCache:
             running.error = error.anew()
             raise
         finally:
-            self._over(key, running)
+            self._finish(key, running)
 
-    def _over(self, key: Hashable, running: Decoding) -> None:
+    def _finish(self, key: Hashable, running: Decoding) -> None:
         """Finish a decoding.
 
         Its lock is released first, so waiting threads go on even if there is no memory for the rest.
@@ -220,7 +220,7 @@ class ChunkCache:
             if self._loads.get(key) is running:
                 del self._loads[key]
                 if running.view is None:
-                    self._unasked.asked(key)
+                    self._unasked.note_asked(key)
             if running.view is not None:
                 self._decoded += len(running.view)
 
@@ -228,8 +228,8 @@ class ChunkCache:
         """Note that a cached chunk was read (the lock is held)."""
         self._entries.move_to_end(key)
         self._hits += 1
-        self._unasked.asked(key)
-        self._turns.read(key, len(view))
+        self._unasked.note_asked(key)
+        self._turns.note_read(key, len(view))
         return view
 
     def _load_sized(
@@ -274,7 +274,7 @@ class ChunkCache:
         return data.data.toreadonly()
 
     def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
-        """A buffer for `size` bytes, see `_lend`."""
+        """Return a buffer for `size` bytes, which comes back by itself (`_lend`)."""
         slot = self._slot(capacity) if capacity >= POOLED_BYTES else None
         array = np.zeros(size, np.uint8) if slot is None else np.frombuffer(slot.block, np.uint8, size, slot.start)
         self._lend(array, capacity, slot)
@@ -360,7 +360,7 @@ class ChunkCache:
         | free buffers of the wanted size, all but one | only now is the budget that short |
         """
         spare = self._spare
-        if capacity >= POOLED_BYTES and not spare.hot(capacity):
+        if capacity >= POOLED_BYTES and not spare.has_filled(capacity):
             for key, size in self._consumed.items():
                 if size == capacity:
                     self._evict(key)
@@ -370,7 +370,7 @@ class ChunkCache:
             needed = self._used + self._beside + amount + spare.nbytes - reusable
             if needed <= self._room:
                 return True
-            if (other := spare.other(reusable)) is not None:
+            if (other := spare.other_size(reusable)) is not None:
                 spare.drop(other)
             elif self._consumed:
                 self._evict(next(iter(self._consumed)))
@@ -388,9 +388,9 @@ class ChunkCache:
 
     def _evict(self, key: Hashable) -> None:
         self._consumed.pop(key, None)
-        self._unasked.asked(key)
+        self._unasked.note_asked(key)
         self._entries.pop(key, None)
-        self._turns.over(key)
+        self._turns.end(key)
         self._reclaim()
 
     def _release(self, amount: int) -> None:

@@ -90,7 +90,7 @@ class DecodedChunks:
             return size
         if self.metadata.varlength:
             return self.array.chunks.size(index, info)
-        return len(self._unsized(index, info, settled(info)))
+        return len(self._unsized(index, info, identify(info)))
 
     def open(self, index: Index, version: Hashable = None) -> DecodedChunk:
         """Open the chunk as it is now; Stale if it is not of `version` (if given), or if the array's metadata has changed.
@@ -112,7 +112,7 @@ class DecodedChunks:
         """True if a chunk's decoded bytes are cached in the newest version that is known (does not block)."""
         try:
             with without_waiting():
-                key = (self, index, settled(self.find(index)))
+                key = (self, index, identify(self.find(index)))
         except (WouldWait, FsbridgeError, OSError):
             return False
         return self.cache.holds(key)
@@ -185,7 +185,7 @@ class DecodedChunks:
 
     def open_stored(self, index: Index, info: ChunkInfo) -> DecodedChunk:
         """Return an open chunk for the stored chunk that was found at `index`."""
-        version = settled(info)
+        version = identify(info)
         size = self.size(index)
         if size is None:
             before_waiting()
@@ -221,7 +221,7 @@ class DecodedChunk(Handle):
     __slots__ = ("_next", "_of", "_ranged", "index", "info", "key", "size", "version")
 
     def __init__(self, of: DecodedChunks, index: Index, info: ChunkInfo, version: Hashable, size: int) -> None:
-        """`version`: what identifies the bytes, see `settled`; `size`: decoded bytes."""
+        """`version`: what identifies the bytes, see `identify`; `size`: decoded bytes."""
         self._of = of
         self.index = index
         self.info = info
@@ -251,12 +251,12 @@ class DecodedChunk(Handle):
             part = self._of.array.chunks.read_range(self.index, self.info, offset, stop)
             if part is not None:
                 self._ranged += stop - offset
-                self._of.cache.decoded_apart(stop - offset)
+                self._of.cache.count_apart(stop - offset)
                 return part
-        return self._part(self.decoded(), offset, size)
+        return self._part(self.decode(), offset, size)
 
-    def decoded(self) -> memoryview:
-        """All bytes of the chunk; TooLarge above the limit. While the view lives, its memory counts against the cache."""
+    def decode(self) -> memoryview:
+        """Return all bytes of the chunk; TooLarge above the limit. While the view lives, its memory counts in the cache."""
         of, index, info = self._of, self.index, self.info
         if self.size > of.max_chunk:
             raise of.cache.refusal(self.size, of.max_chunk, self.size + info.stored)
@@ -273,7 +273,7 @@ class DecodedChunk(Handle):
 
     def _part(self, view: memoryview, offset: int, size: int) -> memoryview:
         if offset + size >= self.size:
-            self._of.cache.consumed(self.key)
+            self._of.cache.note_consumed(self.key)
         return view[offset : offset + size]
 
 
@@ -284,8 +284,8 @@ def _expect(info: ChunkInfo, version: Hashable) -> None:
         raise Stale("the stored chunk changed")
 
 
-def settled(info: ChunkInfo) -> Hashable:
-    """Return what identifies a chunk's bytes to all caches: its version, or just after a change a value equal to no other.
+def identify(info: ChunkInfo) -> Hashable:
+    """Return what identifies a chunk's bytes in all caches: its version, or just after a change a value equal to no other.
 
     Two changes within one tick of the store's clock can leave the same version, so what was read between them must not be
     taken for what is there afterwards.

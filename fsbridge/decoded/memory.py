@@ -81,7 +81,7 @@ class Lent(weakref.ref[NDArray[np.uint8]]):
 
 
 def capacity_of(size: int) -> int:
-    """Bytes really taken by a buffer of `size` bytes."""
+    """Return how many bytes a buffer of `size` bytes really takes."""
     return size if size < POOLED_BYTES else -(-size // _PAGE_BYTES) * _PAGE_BYTES
 
 
@@ -156,12 +156,12 @@ class Spare:
         """Return the number of unused buffers of that size."""
         return len(self._free.get(capacity, ()))
 
-    def hot(self, capacity: int) -> bool:
+    def has_filled(self, capacity: int) -> bool:
         """True if an unused buffer of that size has been filled before."""
         return self.count(capacity) > self._untouched.get(capacity, 0)
 
-    def other(self, capacity: int) -> int | None:
-        """Return another size of which there are unused buffers, or None."""
+    def other_size(self, capacity: int) -> int | None:
+        """Return a size other than `capacity` of which there are unused buffers, or None."""
         return next((size for size, free in self._free.items() if free and size != capacity), None)
 
     def drop(self, capacity: int) -> None:
@@ -232,14 +232,14 @@ class Unasked:
         self._sizes[key] = size
         self.nbytes += size
 
-    def asked(self, key: Hashable) -> None:
+    def note_asked(self, key: Hashable) -> None:
         """Note that a reader has asked for a chunk, or that it was evicted."""
         self.nbytes -= self._sizes.pop(key, 0)
 
     def keep(self, keys: Collection[Hashable]) -> None:
         """Forget all but these, because the others are gone."""
         for key in self._sizes.keys() - keys:
-            self.asked(key)
+            self.note_asked(key)
 
 
 LARGE_PART = 4
@@ -270,7 +270,7 @@ class Turns:
         """True if a chunk of `size` bytes is large enough to need a turn."""
         return size * LARGE_PART > self._budget
 
-    def read(self, key: Hashable, size: int) -> None:
+    def note_read(self, key: Hashable, size: int) -> None:
         """Note that a chunk of `size` bytes is read."""
         if self.concern(size):
             now = Stopwatch()
@@ -283,7 +283,7 @@ class Turns:
         first, last = read
         return first.seconds < self.seconds.whole and last.seconds < self.seconds.between
 
-    def over(self, key: Hashable) -> None:
+    def end(self, key: Hashable) -> None:
         """End the turn of a chunk that is no longer in the cache."""
         self._read.pop(key, None)
 

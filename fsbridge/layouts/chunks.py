@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fsbridge.decoded import DecodedChunk, DecodedChunks, settled
+from fsbridge.decoded import DecodedChunk, DecodedChunks, identify
 from fsbridge.errors import NotFound
 from fsbridge.layouts.forms import ChunkForm
 from fsbridge.metadata import Index, parse_coordinate
@@ -165,7 +165,7 @@ class ChunkSpace(Numbering, Space):
             return ChunkDirectory(self, prefix, self.directory_attrs(prefix))
         info = self.find(prefix)
         if self.file_size(prefix) is None:
-            return ChunkFile(self, prefix, settled(info))
+            return ChunkFile(self, prefix, identify(info))
         return ChunkFile(self, prefix, None, info)
 
     def entry(self, cell: Index, name: bytes, mtime_ns: int) -> Entry | None:
@@ -177,7 +177,7 @@ class ChunkSpace(Numbering, Space):
             info = self.find(cell)
         except NotFound:
             return None
-        file = ChunkFile(self, cell, settled(info))
+        file = ChunkFile(self, cell, identify(info))
         return Entry(name, Attrs("file", None, info.mtime_ns), lambda: file, file.version)
 
 
@@ -263,7 +263,7 @@ class ChunkFile(File):
 
     @property
     def pinned(self) -> ChunkFile | None:
-        return ChunkFile(self.of, self.at, settled(self.seen)) if self.seen is not None else None
+        return ChunkFile(self.of, self.at, identify(self.seen)) if self.seen is not None else None
 
     def attrs(self) -> Attrs:
         """Size in bytes (None if only decoding the chunk can tell it) and the stored object's mtime."""

@@ -177,7 +177,7 @@ HANGING = 16
 
 
 class _Round(SimpleQueue[R | None]):
-    """The answers of one listing's members, from a thread that asks them in order; None after the last one."""
+    """The answers about the members of one listing. A thread asks for them in order, and None follows the last one."""
 
     hanging: Hashable | None = None
     """The member that the listing waits for no longer."""

@@ -356,7 +356,7 @@ def _object(key: str, meta: Any) -> Object:
 
 
 def unquoted(etag: str | None) -> str | None:
-    """An ETag without quotes; None for an empty one."""
+    """Return an ETag without quotes; None for an empty one."""
     if not etag:
         return None
     opaque = etag.removeprefix(WEAK).strip('"')
@@ -369,5 +369,5 @@ def is_weak(etag: str) -> bool:
 
 
 def bare(etag: str | None) -> str | None:
-    """An ETag without the mark of a weak one, which some servers leave out a second later."""
+    """Return an ETag without the mark of a weak one, which some servers leave out a second later."""
     return None if etag is None else etag.removeprefix(WEAK)

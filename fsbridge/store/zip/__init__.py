@@ -129,7 +129,7 @@ LIVE_ARCHIVES = 128
 
 
 class OpenArchives:
-    """What the archives of one mount share: a limit of kept states, and a limit of archives that are open."""
+    """The open archives of one mount, and the decoding states that are kept for them: both have a largest number."""
 
     def __init__(self, most: int = LIVE_ARCHIVES) -> None:
         """`most`: open archives."""
@@ -371,7 +371,10 @@ def _member_stat(archive: _Archive, member: ArchiveMember) -> Stat:
 
 
 def _single_directory(directory: ZipDirectory, path: str, suffixes: tuple[str, ...]) -> bytes:
-    """Return the root: a lone top directory named like a store or the archive (`zip -r brain.zarr.zip brain.zarr`)."""
+    """Return the path of the root: that of a lone top directory named like a store or the archive, else the archive's top.
+
+    `zip -r brain.zarr.zip brain.zarr` makes such a directory.
+    """
     children = directory.children(b"")
     first, second = next(children, None), next(children, None)
     if first is None or second is not None or first[1] is not None:

@@ -337,7 +337,7 @@ class _Builder:
 
 
 def _zip64_values(extra: bytes, size: int, stored: int, header: int) -> tuple[int, int, int]:
-    """Return the 64-bit values in place of those that are all ones, from the zip64 extra field."""
+    """Return `size`, `stored` and `header`, each from the zip64 extra field if its 32 bits are all ones."""
     position = 0
     while position + EXTRA.size <= len(extra):
         kind, length = EXTRA.unpack_from(extra, position)

@@ -178,7 +178,7 @@ def test_memory_in_view_is_never_reused(size: int) -> None:
     kept = cache.get(0, size, filler(0))[10:20]
     for key in range(1, 50):
         cache.get(key, size, filler(key))
-        cache.consumed(key)
+        cache.note_consumed(key)
         assert bytes(kept) == b"\0" * 10
         assert cache.gauges().reserved + cache.gauges().pooled <= cache.budget
     del kept
@@ -192,7 +192,7 @@ def test_consumed_chunks_are_recycled_first() -> None:
     keep = bytes(cache.get("keep", BIG, filler(9)))
     for key in range(50):
         cache.get(key, BIG, filler(key))
-        cache.consumed(key)
+        cache.note_consumed(key)
     assert cache.gauges().chunks == 2, "the arena should have stayed at one consumed buffer"
     assert bytes(cache.peek("keep") or b"") == keep
 
@@ -481,7 +481,7 @@ def test_large_chunks_that_are_being_read_take_turns() -> None:
     for times in range(1, 11):
         until(partial(cache.was_refused, times))
         assert cache.peek("a") is not None
-    cache.consumed("a")
+    cache.note_consumed("a")
     other.join()
     assert cache.peek("b") is not None
     assert cache.peek("a") is None

@@ -97,7 +97,7 @@ def test_a_chunk_has_its_size_version_and_bytes(array: WatchedArray) -> None:
     chunk = chunks.open((1, 4))
     assert (chunk.size, chunk.version, chunks.size((1, 4))) == (12, ("v", 0), 12)
     assert chunk.peek(0, 12) is None
-    assert bytes(chunk.decoded()) == VALUES[3:6, 8:].tobytes()
+    assert bytes(chunk.decode()) == VALUES[3:6, 8:].tobytes()
     assert bytes(chunk.peek(2, 4) or b"") == bytes(chunk.read(2, 4)) == VALUES[3:6, 8:].tobytes()[2:6]
     with pytest.raises(NotFound):
         chunks.open((9, 9))
@@ -116,7 +116,7 @@ def test_p9_open_of_a_chunk_that_is_no_longer_the_one_meant_is_stale(array: Watc
 
 def test_no_chunk_above_the_limit_is_decoded_whole(array: WatchedArray) -> None:
     chunk = chunks_of(array, max_chunk=11).open((0, 0))
-    reads: list[Callable[[], object]] = [chunk.decoded, lambda: chunk.read(0, 12)]
+    reads: list[Callable[[], object]] = [chunk.decode, lambda: chunk.read(0, 12)]
     for read in reads:
         with pytest.raises(TooLarge, match="the limit is 11"):
             read()
@@ -186,7 +186,7 @@ def test_p9_one_version_of_an_array_never_mixes_two_of_a_chunk(array: WatchedArr
     replace(array, (3, 3), bytes(12))
     first = version.open((3, 3))
     assert first is not None
-    assert bytes(first.decoded()) == bytes(12), "the present bytes will do for what was never asked for"
+    assert bytes(first.decode()) == bytes(12), "the present bytes will do for what was never asked for"
     assert version.open((3, 3)) is not None
     replace(array, (3, 3), b"\1" * 12)
     with pytest.raises(Stale, match="3, 3"):
@@ -350,7 +350,7 @@ def stored_array(path: Path, kind: str) -> tuple[zarr.Array[Any], Source, Decode
 def elements_of(version: ArrayVersion, row: int, column: int) -> bytes:
     chunk = version.open((row, column))
     assert chunk is not None
-    return bytes(chunk.decoded())
+    return bytes(chunk.decode())
 
 
 @pytest.mark.parametrize("kind", STORED)
@@ -403,7 +403,7 @@ def test_p9_a_chunk_that_was_found_before_an_open_is_looked_for_again(array: Wat
     array.chunks.on_find = replace_once
     chunk = version.open((1, 1))
     assert chunk is not None
-    assert bytes(chunk.decoded()) == bytes(12)
+    assert bytes(chunk.decode()) == bytes(12)
     assert version.current()
 
 
@@ -468,7 +468,7 @@ def test_p9_chunks_that_were_absent_before_an_open_are_looked_for_again() -> Non
     sparse.on_find_all = store_once
     chunk = version.open_all([(i,) for i in range(200, 300)])[51]
     assert chunk is not None
-    assert bytes(chunk.decoded()) == b"z"
+    assert bytes(chunk.decode()) == b"z"
 
 
 def test_p9_two_readers_that_see_a_change_at_once_get_one_version(array: WatchedArray) -> None:

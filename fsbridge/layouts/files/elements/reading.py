@@ -182,7 +182,7 @@ class ElementReader:
             shape = self._metadata.grid.chunk_shape(part.chunk)
             native = native_order(self._metadata)
             items = np.empty(math.prod(shape), object)
-            items[:] = decode_items(kind, piece.chunk.decoded(), len(items))
+            items[:] = decode_items(kind, piece.chunk.decode(), len(items))
             items = items.reshape([shape[i] for i in native]).transpose(np.argsort(native))
             elements = items[part.source]  # without dimensions this is the element, not an array
             left -= sum(map(len, elements.reshape(-1).tolist() if self._shape else [elements]))

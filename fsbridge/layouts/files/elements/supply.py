@@ -227,9 +227,9 @@ class ChunkSupply:
         chunk = self._chunks.known.get(self._slabs.chunk(index))
         if chunk is not None:
             piece = self._slabs.piece(index, chunk)
-            self._cache.consumed(self._key(piece))
+            self._cache.note_consumed(self._key(piece))
             if piece.is_slab and piece.start + piece.size == chunk.size:
-                self._cache.consumed(self._key(self._slabs.whole(chunk)))
+                self._cache.note_consumed(self._key(self._slabs.whole(chunk)))
             if self._slots is not None:
                 self._slots.forget(self._key(piece))
 

@@ -172,7 +172,7 @@ def test_p9_a_whole_array_is_of_one_commit(grown: Path) -> None:
     assert later is not version
     found = later.open((1, 0))
     assert found is not None
-    assert set(found.decoded().cast("i").tolist()) == {8}
+    assert set(found.decode().cast("i").tolist()) == {8}
     tagged = as_array(member(source, "tags/a b/a"))
     assert tagged is not None
     assert DecodedArray(tagged, ChunkCache(16 * MIB), MIB, immutable=True).whole().open((1, 0)) is not None

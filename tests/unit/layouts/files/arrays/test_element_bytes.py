@@ -112,11 +112,11 @@ class NotedCache(ChunkCache):
         super().__init__(1 << 20)
         self.given_up: set[int] = set()
 
-    def consumed(self, key: Hashable) -> None:
+    def note_consumed(self, key: Hashable) -> None:
         if self.holds(key):
             assert isinstance(key, tuple)
             self.given_up.add(key[1][0])
-        super().consumed(key)
+        super().note_consumed(key)
 
 
 def test_chunks_are_given_up_although_windows_are_not_ready_in_their_order(tmp_path: Path) -> None:
