@@ -41,28 +41,28 @@ from fsbridge.tree import Directory, File
 NUMBERS = np.arange(4000, dtype="<i4").reshape(40, 100)
 
 
-def shown(source: Source, config: Config) -> Directory:
+def open_root(source: Source, config: Config) -> Directory:
     return root_directory(source, config, ChunkCache(1 << 22))
 
 
 @contextmanager
-def mounted(path: Path, shared: Shared | None = None, **options: Any) -> Iterator[Directory]:
+def open_store(path: Path, shared: Shared | None = None, **options: Any) -> Iterator[Directory]:
     config = Config(str(path), "/mnt", layout="files", **options)
     source = Opening(shared).source(config.source, config)
     try:
-        yield shown(source, config)
+        yield open_root(source, config)
     finally:
         source.close()
 
 
-def found(root: Directory, name: str = "s.h5") -> File:
+def find_file(root: Directory, name: str = "s.h5") -> File:
     here: Any = root
     for part in name.split("/"):
         here = here.lookup(part.encode())
     return cast(File, here)
 
 
-def content(file: File) -> bytes:
+def read_content(file: File) -> bytes:
     file.measure()
     handle = file.open()
     try:
@@ -112,12 +112,12 @@ def filtered_links(file: h5py.File) -> None:
 )
 def test_p12_a_file_that_hdf5_alone_can_read_is_shown_as_it_is(add: Callable[[h5py.File], object], tmp_path: Path) -> None:
     path = write(tmp_path, add, libver="latest")
-    with mounted(path) as root:
-        file = found(root)
+    with open_store(path) as root:
+        file = find_file(root)
         assert isinstance(file, StoredFileNode)
         assert file.attrs().size == path.stat().st_size
-        assert content(file) == path.read_bytes()
-        assert isinstance(found(root, "g.h5"), H5Group)  # a group is a part of the file
+        assert read_content(file) == path.read_bytes()
+        assert isinstance(find_file(root, "g.h5"), H5Group)  # a group is a part of the file
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_p12_a_file_that_needs_more_is_a_virtual_one(
 ) -> None:
     """Programs get its data without filters, and the log says why."""
     caplog.set_level("INFO")
-    with mounted(write(tmp_path, add)) as root:
-        file = found(root)
+    with open_store(write(tmp_path, add)) as root:
+        file = find_file(root)
         assert isinstance(file, H5Group)
-        with h5py.File(io.BytesIO(content(file))) as made:
+        with h5py.File(io.BytesIO(read_content(file))) as made:
             assert made["g/a"][()].tolist() == NUMBERS.tolist()
             if "x" in made:
                 assert made["x"].compression is None
@@ -154,10 +154,10 @@ def test_p12_a_file_with_the_mark_of_a_writer_is_a_virtual_one(tmp_path: Path) -
         shutil.copy(tmp_path / "open.h5", tmp_path / "s.h5")
     with pytest.raises(OSError, match="already open for"):
         h5py.File(tmp_path / "s.h5")
-    with mounted(tmp_path / "s.h5") as root:
-        file = found(root)
+    with open_store(tmp_path / "s.h5") as root:
+        file = find_file(root)
         assert isinstance(file, H5Group)
-        with h5py.File(io.BytesIO(content(file))) as made:
+        with h5py.File(io.BytesIO(read_content(file))) as made:
             assert made["a"][()].tolist() == NUMBERS.tolist()
 
 
@@ -168,16 +168,16 @@ def test_a_selection_of_a_file_never_is_the_whole_file(tmp_path: Path) -> None:
         {"include": ("g",)}, {"exclude": ("secret",)}, {"include": ("*",)}, {"inside": ("g",)},
     )  # fmt: skip
     for options in selections:
-        with mounted(path, **options) as root:
+        with open_store(path, **options) as root:
             name = "g.h5" if "inside" in options else "s.h5"
-            file = found(root, name)
+            file = find_file(root, name)
             assert isinstance(file, H5Group), options
-            with h5py.File(io.BytesIO(content(file))) as made:
+            with h5py.File(io.BytesIO(read_content(file))) as made:
                 assert ("secret" in made) == ("*" in options.get("include", ()))
-    with mounted(tmp_path) as root:  # the whole member of a collection
-        assert content(found(root, "s.h5.h5")) == path.read_bytes()
-    with mounted(tmp_path, exclude=("s.h5/secret",)) as root:
-        assert isinstance(found(root, "s.h5.h5"), H5Group)
+    with open_store(tmp_path) as root:  # the whole member of a collection
+        assert read_content(find_file(root, "s.h5.h5")) == path.read_bytes()
+    with open_store(tmp_path, exclude=("s.h5/secret",)) as root:
+        assert isinstance(find_file(root, "s.h5.h5"), H5Group)
 
 
 def watch_for_alone(act: Callable[[ChildProcess], object] = lambda child: None) -> tuple[Shared, list[int]]:
@@ -199,12 +199,12 @@ def test_p7_a_listing_does_not_ask_and_a_version_is_asked_about_once(tmp_path: P
     path = write(tmp_path)
     os.utime(path, ns=(10**18 + 1, 10**18 + 1))  # not a whole second: later changes show at once
     shared, asked = watch_for_alone()
-    with mounted(path, shared, files=("npy", "h5")) as root:
+    with open_store(path, shared, files=("npy", "h5")) as root:
         entries = [entry for batch in root.entries() for entry in batch]
         assert b"s.h5" in [entry.name for entry in entries]
         assert asked == []
         for _ in range(3):
-            assert content(found(root)) == path.read_bytes()
+            assert read_content(find_file(root)) == path.read_bytes()
         assert len(asked) == 1
 
 
@@ -212,11 +212,11 @@ def test_p7_a_listing_does_not_ask_and_a_version_is_asked_about_once(tmp_path: P
 def test_p7_p8_a_child_that_hangs_or_dies_over_the_question_hides_no_file(what: signal.Signals, tmp_path: Path) -> None:
     """What cannot be known in time is not guessed."""
     shared, asked = watch_for_alone(lambda child: os.kill(child.pid, what))
-    with mounted(write(tmp_path), shared, metadata_deadline=4.0) as root:
+    with open_store(write(tmp_path), shared, metadata_deadline=4.0) as root:
         for _ in range(2):  # the second time the question that ended a child is not asked
-            file = found(root)
+            file = find_file(root)
             assert isinstance(file, H5Group)
-            with h5py.File(io.BytesIO(content(file))) as made:
+            with h5py.File(io.BytesIO(read_content(file))) as made:
                 assert made["g/a"][()].tolist() == NUMBERS.tolist()
     assert len(asked) == (1 if what == signal.SIGSTOP else 2)
 
@@ -238,10 +238,10 @@ def test_p3_a_damaged_object_makes_the_file_a_virtual_one_that_names_it(tmp_path
     with open(path, "r+b") as raw:
         raw.seek(place)
         raw.write(b"\xff" * 8)
-    with mounted(path) as root:
-        file_node = found(root)
+    with open_store(path) as root:
+        file_node = find_file(root)
         assert isinstance(file_node, H5Group)
-        with h5py.File(io.BytesIO(content(file_node))) as made:
+        with h5py.File(io.BytesIO(read_content(file_node))) as made:
             assert sorted(made) == ["g"]
             assert made.attrs["fsbridge_left_out"][0].startswith("bad: ")
 
@@ -265,8 +265,8 @@ def cut_off(path: Path) -> None:
 def test_p2_p9_an_open_file_whose_source_has_changed_is_stale(change: Callable[[Path], None], tmp_path: Path) -> None:
     """A new look-up shows the new file; the old node cannot be opened any more."""
     path = write(tmp_path, lambda file: file.create_dataset("z", data=np.arange(1000)))
-    with mounted(path) as root:
-        old = found(root)
+    with open_store(path) as root:
+        old = find_file(root)
         handle, expected = old.open(), path.read_bytes()
         assert handle.read(100, 50) == expected[100:150]
         assert bytes(handle.read(len(expected) - 5, 50)) == expected[-5:]
@@ -277,10 +277,10 @@ def test_p2_p9_an_open_file_whose_source_has_changed_is_stale(change: Callable[[
                 stale()
         handle.close()
         if change in (renamed_over, written_into):
-            assert content(found(root)) == path.read_bytes()
+            assert read_content(find_file(root)) == path.read_bytes()
         else:
             with pytest.raises((Stale, CorruptData)):
-                content(found(root))
+                read_content(find_file(root))
 
 
 @dataclass
@@ -316,7 +316,7 @@ def test_p9_just_after_a_change_a_file_is_opened_once_a_further_change_would_sho
 
 
 def remote_tree(source: HDF5Source) -> Directory:
-    return shown(source, Config(source.file.path, "/mnt", layout="files"))
+    return open_root(source, Config(source.file.path, "/mnt", layout="files"))
 
 
 def test_p12_p9_a_remote_file_is_its_own_bytes_in_few_requests(server: FakeS3, tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_p12_p9_a_remote_file_is_its_own_bytes_in_few_requests(server: FakeS3, t
     expected = path.read_bytes()
     with opened_remote(server, path) as source:
         with server.counted() as looked:
-            file = found(remote_tree(source))
+            file = find_file(remote_tree(source))
         assert isinstance(file, StoredFileNode)
         assert len(looked) <= 6, "a few for the metadata of the file, none for its data"
         handle, step = file.open(), 128 << 10

@@ -29,7 +29,7 @@ def root_of(store: Path, files: tuple[str, ...] = ALL, kinds: Sequence[GroupFile
     return cast(PathDirectory, open_files(Config(str(store), "/nowhere", layout="files", files=files), kinds).root)
 
 
-def listed(directory: Any) -> list[str]:
+def list_names(directory: Any) -> list[str]:
     return [entry.name.decode() for batch in directory.entries() for entry in batch]
 
 
@@ -73,8 +73,8 @@ def test_a_listing_shows_what_is_named_as_listed_and_all_others_open(store: Path
     root = root_of(store, files)
     group = cast(Group, zarr_group(root, name))
     named = cast(Any, root.layout).group_file_names(name, group)
-    shown = listed(root)
-    shown += [f"{name}/{file}" for file in listed(root.lookup(name.encode()))] if name else []
+    shown = list_names(root)
+    shown += [f"{name}/{file}" for file in list_names(root.lookup(name.encode()))] if name else []
     assert {*named["files"]} <= {*shown}
     assert not {*named["by name"]} & {*shown}
     assert len(shown) == len({*shown})
@@ -100,7 +100,7 @@ def test_a_member_keeps_its_name(tmp_path: Path) -> None:
     root.create_group("g", attributes={"column-order": ["a"]}).create_array("a", data=np.arange(3))
     for name in ("index.html", "store", "g.csv"):
         root.create_group(name)
-    shown = listed(root_of(tmp_path / "s.zarr", ("html", "csv")))
+    shown = list_names(root_of(tmp_path / "s.zarr", ("html", "csv")))
     assert sorted(shown) == ["g", "g.csv", "g.csv.json", "g.json", "index.html", "index.html.json", "store", "store.json"]
 
 
@@ -115,8 +115,8 @@ def test_a_new_kind_of_file_is_one_record_and_one_line(store: Path) -> None:
     beside = GroupFile("names.txt", node, is_table, wanted="csv", aliases=("names",))
     inside = GroupFile("NAMES", node, named=False, inside=True)
     root = root_of(store, ("csv",), (*GROUP_FILES, beside, inside))
-    assert {"table.names.txt", "s.names.txt"} <= {*listed(root)}
-    assert {"image.names.txt", "table.names", "NAMES"}.isdisjoint(listed(root))
+    assert {"table.names.txt", "s.names.txt"} <= {*list_names(root)}
+    assert {"image.names.txt", "table.names", "NAMES"}.isdisjoint(list_names(root))
     for path in ("table.names.txt", "table.names", "table/NAMES"):
         assert bytes(cast(Any, find(root, path)).open().read(0, 100)) == b"a\ni"
     assert b"image" in bytes(cast(Any, find(root, "NAMES")).open().read(0, 100))
@@ -139,13 +139,13 @@ def test_the_files_of_an_image_at_the_root_are_called_after_the_store_without_it
     root = root_of(tmp_path / store_name)
     named = cast(Any, root.layout).group_file_names("", zarr_group(root, ""))
     made = {"cells.ome.tif", "cells.h5", "cells.preview.png"}
-    assert made <= {*listed(root)}
+    assert made <= {*list_names(root)}
     assert made <= {*named["files"]}
-    assert not [name for name in listed(root) if ".ome.ome." in name or ".zarr." in name]
+    assert not [name for name in list_names(root) if ".ome.ome." in name or ".zarr." in name]
     for name in (*made, "cells.nc", f"{store_name}.ome.tif"):
         assert find(root, name).attrs().kind == "file"
 
 
 def test_the_picture_of_an_image_is_listed_with_the_previews(store: Path) -> None:
-    assert {"s.preview.png", "image.preview.png"} <= {*listed(root_of(store, ("preview",)))}
-    assert not [name for name in listed(root_of(store, ("npy",))) if "preview" in name]
+    assert {"s.preview.png", "image.preview.png"} <= {*list_names(root_of(store, ("preview",)))}
+    assert not [name for name in list_names(root_of(store, ("npy",))) if "preview" in name]

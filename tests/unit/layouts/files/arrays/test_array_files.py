@@ -30,7 +30,7 @@ TYPES = [
 SHAPES: list[list[int]] = [[], [7], [0, 4], [5, 4, 3], [2, 2, 2, 2, 3], [2**21, 2**21, 2**19]]
 
 
-def block(path: Path, rank: int, varlength: bool = False) -> None:
+def write_block(path: Path, rank: int, varlength: bool = False) -> None:
     """A block of one element each way, at the beginning of the grid."""
     file = path.joinpath(*["0"] * rank)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -67,9 +67,9 @@ def test_p2_each_listed_size_is_that_of_the_file(formats: str, around: str, tmp_
             for number in range(3):
                 path = dataset(root / f"{kind}x{len(shape)}x{math.prod(shape)}-{'long' * number}", kind, shape)
                 if number == 1 and shape and kind == "int16":
-                    block(path, len(shape))
+                    write_block(path, len(shape))
                 if number == 2 and shape and kind == "uint64":
-                    block(path, len(shape), varlength=True)
+                    write_block(path, len(shape), varlength=True)
     for name in ("a", "b", "LIST", "with space", "\u00b5m", "c.npy", "c", "d[0]", "d", "100%"):
         dataset(root / name, "uint8", [4, 4, 4], {"of": "a microscope"})
     for level in range(3):
@@ -80,7 +80,7 @@ def test_p2_each_listed_size_is_that_of_the_file(formats: str, around: str, tmp_
     assert len(check_sizes(root, FORMATS[formats])) > 80
 
 
-def zarr2_arrays(root: Path, form: dict[str, Any], attributes: Any, count: int = 3) -> None:
+def write_zarr2_arrays(root: Path, form: dict[str, Any], attributes: Any, count: int = 3) -> None:
     """Arrays alike, the first without chunks; then with one, in a directory and in none, at other times."""
     for number in range(count):
         path = root / ("a" * (number + 1) + str(len(os.listdir(root))))
@@ -121,7 +121,7 @@ def test_p2_each_listed_size_is_that_of_the_file_of_a_zarr_v2_array(formats: str
             {"_ARRAY_DIMENSIONS": ["t"] * len(form["shape"])},
             {"long": "x" * 1500},
         ):
-            zarr2_arrays(root, form, attributes)
+            write_zarr2_arrays(root, form, attributes)
     like = json.dumps(
         {"zarr_format": 2, "chunks": [4], "fill_value": 0, "compressor": None, "order": "C", "filters": None} | forms[4]
     )
@@ -197,7 +197,7 @@ OWN: list[Any] = [
 """Attributes, most of which arrays may have, that are otherwise alike."""
 
 
-def own_attributes(root: Path, form: str) -> list[str]:
+def write_own_attributes(root: Path, form: str) -> list[str]:
     """A store of arrays that differ in their attributes only, and their names."""
     names = [f"a{number}" for number in range(len(OWN))]
     for name, own in zip(names, OWN, strict=True):
@@ -226,7 +226,7 @@ def own_attributes(root: Path, form: str) -> list[str]:
 def test_p2_each_listed_size_is_that_of_the_file_of_arrays_that_differ_in_attributes(
     form: str, formats: str, tmp_path: Path
 ) -> None:
-    own_attributes(tmp_path / "s", form)
+    write_own_attributes(tmp_path / "s", form)
     assert len(check_sizes(tmp_path / "s", FORMATS[formats])) > 30
 
 
@@ -241,7 +241,7 @@ EXTENTS: list[Any] = [
 GRIDS: list[Any] = [[4, 4], [4], [], [0, 4, 4], [4, 5, 3], None, 7]
 
 
-def own_shapes(root: Path, form: str) -> list[str]:
+def write_own_shapes(root: Path, form: str) -> list[str]:
     """A store of arrays that differ in their shapes only, for each of a few shapes of chunks, and their names."""
     names: list[str] = []
     few = [(shape, edges) for edges in GRIDS for shape in ([8] * 3, [9, 8, 8], [0, 8, 8], [8] * 2, [9], [])]
@@ -280,16 +280,16 @@ def own_shapes(root: Path, form: str) -> list[str]:
 def test_p2_each_listed_size_is_that_of_the_file_of_arrays_that_differ_in_shape(
     form: str, formats: str, tmp_path: Path
 ) -> None:
-    own_shapes(tmp_path / "s", form)
+    write_own_shapes(tmp_path / "s", form)
     assert len(check_sizes(tmp_path / "s", FORMATS[formats])) > 16
 
 
-@pytest.mark.parametrize("own", [own_attributes, own_shapes])
+@pytest.mark.parametrize("own", [write_own_attributes, write_own_shapes])
 @pytest.mark.parametrize("form", ["n5", "zarr2", "regular", "sharded", "rectilinear"])
 def test_arrays_of_one_kind_are_what_each_is_alone(form: str, own: Callable[..., list[str]], tmp_path: Path) -> None:
     """The common part of documents that differ in attributes and shapes is parsed once."""
 
-    def all_told(tree: Tree, name: str) -> list[Any]:
+    def tell_all(tree: Tree, name: str) -> list[Any]:
         """All that is told of an array; of one that cannot be read, why."""
         try:
             found = cast(Any, tree.root.lookup(f"{name}.json".encode()))
@@ -307,9 +307,9 @@ def test_arrays_of_one_kind_are_what_each_is_alone(form: str, own: Callable[...,
     expected = {}
     for name in names:
         alone = open_tree(config)
-        expected[name] = all_told(alone, name)
+        expected[name] = tell_all(alone, name)
         alone.close()
     together = open_tree(config)
     for name in (*names, *reversed(names)):
-        assert all_told(together, name) == expected[name], name
+        assert tell_all(together, name) == expected[name], name
     together.close()

@@ -37,7 +37,7 @@ STREAMING = StreamLimits(streaming_bytes=PLANE, overtaken_bytes=PLANE)
 """A reader that has read a plane reads everything."""
 
 
-def opened(
+def open_elements(
     array: FakeArray,
     tmp_path: Path,
     shown: str = "<u2",
@@ -57,17 +57,17 @@ def opened(
 
 
 def test_a_window_holds_whole_planes(tmp_path: Path) -> None:
-    source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
+    source = open_elements(fake_array(VALUES, (8, 16, 16)), tmp_path)
     assert source.size == VALUES.nbytes
     assert source.window == (1 << 20) // 16 // PLANE * PLANE
-    assert opened(fake_array(VALUES[:2], (8, 16, 16)), tmp_path).window == 0, "nothing is ahead in a short file"
+    assert open_elements(fake_array(VALUES[:2], (8, 16, 16)), tmp_path).window == 0, "nothing is ahead in a short file"
 
 
 def cache_of(source: ElementBytes) -> ChunkCache:
     return source._cache
 
 
-def streamed(source: ElementBytes, step: int) -> bytes:
+def read_stream(source: ElementBytes, step: int) -> bytes:
     """The whole file, read as the kernel does, with windows made on another thread."""
     found, window, ahead = [], source.window, 2 * step
     for start in range(0, source.size, step):
@@ -87,8 +87,8 @@ def streamed(source: ElementBytes, step: int) -> bytes:
 @pytest.mark.parametrize("shown", ["<u2", ">u2"])
 def test_a_stream_through_windows_is_the_array(step: int, shown: str, tmp_path: Path) -> None:
     array = fake_array(VALUES, (8, 16, 16))
-    source = opened(array, tmp_path, shown=shown)
-    assert streamed(source, step) == VALUES.astype(shown).tobytes()
+    source = open_elements(array, tmp_path, shown=shown)
+    assert read_stream(source, step) == VALUES.astype(shown).tobytes()
     assert len(array.chunks.decoded) == len(array.chunks.stored), "each chunk once"
     source.close()
     kept = cache_of(source).gauges()
@@ -97,7 +97,7 @@ def test_a_stream_through_windows_is_the_array(step: int, shown: str, tmp_path: 
 
 def test_a_reader_that_is_faster_than_the_windows_makes_them(tmp_path: Path) -> None:
     """A reader of the next window does not take it in small parts while the threads ahead are busy."""
-    source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
+    source = open_elements(fake_array(VALUES, (8, 16, 16)), tmp_path)
     source.read(0, PLANE)
     source.prefetch(PLANE, source.window)
     begin = source.window
@@ -121,7 +121,7 @@ class NotedCache(ChunkCache):
 
 def test_chunks_are_given_up_although_windows_are_not_ready_in_their_order(tmp_path: Path) -> None:
     array, cache = fake_array(VALUES, (8, 16, 16)), NotedCache()
-    source = opened(array, tmp_path, cache=cache)
+    source = open_elements(array, tmp_path, cache=cache)
     source.read(0, PLANE)
     source._ahead[0] = False  # its maker takes long over it
     source.prefetch(source.window, 3 * source.window)
@@ -142,16 +142,16 @@ class FarArray(FakeArray):
         return self.sent.append
 
 
-def far_array(values: NDArray[np.generic]) -> FarArray:
+def make_far_array(values: NDArray[np.generic]) -> FarArray:
     array = fake_array(values, (8, 16, 16))
     return FarArray(array.metadata, array.chunks)
 
 
 @pytest.mark.parametrize("read_ahead", [True, False])
 def test_a_sequential_reader_of_a_remote_store_has_the_next_chunks_prefetched(tmp_path: Path, read_ahead: bool) -> None:
-    array = far_array(VALUES[:48])
+    array = make_far_array(VALUES[:48])
     every, band = list(np.ndindex(array.metadata.grid.counts)), 9
-    source = opened(array, tmp_path, read_ahead=read_ahead)
+    source = open_elements(array, tmp_path, read_ahead=read_ahead)
     source.read(40 * PLANE, 40 * PLANE + 100)
     source.read(0, PLANE // 2)
     assert array.sent == [*every[5 * band : 5 * band + 3], *every[:6]], "those of the bytes that were read"
@@ -162,9 +162,9 @@ def test_a_sequential_reader_of_a_remote_store_has_the_next_chunks_prefetched(tm
 
 
 def test_stored_bytes_behind_a_prefetched_window_are_prefetched(tmp_path: Path) -> None:
-    array = far_array(VALUES)
+    array = make_far_array(VALUES)
     every = list(np.ndindex(array.metadata.grid.counts))
-    source = opened(array, tmp_path)
+    source = open_elements(array, tmp_path)
     source._progress = PLANE
     source.prefetch(source.window, 2 * source.window)
     assert array.sent == every[2 * 9 :], "from the second window on"
@@ -173,7 +173,7 @@ def test_stored_bytes_behind_a_prefetched_window_are_prefetched(tmp_path: Path) 
 def test_no_window_is_left_out_because_others_are_not_ready(tmp_path: Path) -> None:
     """Its reader made it himself, of chunks that had been given up: far away they were all sent a second time."""
     array = fake_array(VALUES, (8, 16, 16))
-    source = opened(array, tmp_path)
+    source = open_elements(array, tmp_path)
     source.read(0, PLANE)
     source._ahead |= dict.fromkeys(range(2, 2 + (32 << 20) // source.window), False)  # as many as are asked for ahead
     source.prefetch(source.window, 2 * source.window)
@@ -181,7 +181,7 @@ def test_no_window_is_left_out_because_others_are_not_ready(tmp_path: Path) -> N
 
 
 def test_windows_behind_the_reader_are_given_up(tmp_path: Path) -> None:
-    source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
+    source = open_elements(fake_array(VALUES, (8, 16, 16)), tmp_path)
     source.read(0, PLANE)
     source.prefetch(0, 3 * source.window)
     assert len(source._ahead) == 3
@@ -200,7 +200,7 @@ def test_a_few_bytes_of_chunks_in_memory_need_no_worker(shown: str, tmp_path: Pa
     values = VALUES.copy()
     values[8:16, 16:32, :16] = 9
     content = values.astype(shown).tobytes()
-    source = opened(array, tmp_path, shown=shown)
+    source = open_elements(array, tmp_path, shown=shown)
     assert source.peek(0, 80) is None
     for plane in (9, 12):
         source.read(plane * PLANE, plane * PLANE + PLANE)
@@ -222,7 +222,7 @@ def test_p8_a_damaged_chunk_of_a_window_fails_its_own_bytes_only(tmp_path: Path)
 
     array = fake_array(VALUES, (8, 16, 16))
     array.chunks = Damaged(array.chunks.stored)
-    source, content = opened(array, tmp_path), VALUES.tobytes()
+    source, content = open_elements(array, tmp_path), VALUES.tobytes()
     source.read(0, PLANE)
     with pytest.raises(CorruptData):
         source.prefetch(source.window, 2 * source.window)
@@ -248,7 +248,7 @@ def test_nothing_is_made_ahead_for_a_file_that_is_closed(when: str, tmp_path: Pa
             return view
 
     array = fake_array(VALUES, (8, 16, 16))
-    source = opened(array, tmp_path, kind=ElementBytes if when == "before" else ClosedMeanwhile)
+    source = open_elements(array, tmp_path, kind=ElementBytes if when == "before" else ClosedMeanwhile)
     source.read(0, PLANE)
     if when == "before":
         source.close()
@@ -271,7 +271,7 @@ def test_p3_what_passes_is_not_remembered_as_damage(passing: FsbridgeError, tmp_
 
     array = fake_array(VALUES, (8, 16, 16))
     array.chunks = Failing(array.chunks.stored)
-    source = opened(array, tmp_path)
+    source = open_elements(array, tmp_path)
     with contextlib.suppress(type(passing)):  # several chunks are decoded together, and those that failed once more
         source.read(0, 80)
     assert bytes(source.read(0, 80)) == VALUES.tobytes()[:80]
@@ -279,7 +279,7 @@ def test_p3_what_passes_is_not_remembered_as_damage(passing: FsbridgeError, tmp_
 
 def test_p7_a_read_of_more_windows_than_the_cache_holds_ends(tmp_path: Path) -> None:
     """A request of a mebibyte is of 16 windows where they are a sixteenth of a cache of one mebibyte."""
-    source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path, cache=ChunkCache(100_000, patience=600.0))
+    source = open_elements(fake_array(VALUES, (8, 16, 16)), tmp_path, cache=ChunkCache(100_000, patience=600.0))
     source.read(0, PLANE)
     source.prefetch(source.window, 2 * source.window)
     found: list[bytes] = []
@@ -296,7 +296,7 @@ def test_the_byte_order_of_a_file_may_be_another(dtype: str, order: Literal["<",
     """Complex numbers kept their bytes, and no error said so."""
     values = (np.arange(24) * (1 + 2j if "c" in dtype else 1)).reshape(2, 3, 4).astype(dtype)
     shown = values.dtype.newbyteorder(order)
-    source = opened(fake_array(values, (1, 2, 2)), tmp_path, shown=shown.str)
+    source = open_elements(fake_array(values, (1, 2, 2)), tmp_path, shown=shown.str)
     assert bytes(source.read(0, source.size)) == values.astype(shown).tobytes()
     source.close()
 
@@ -306,4 +306,4 @@ def test_the_byte_order_of_a_file_may_be_another(dtype: str, order: Literal["<",
 )
 def test_conversions_that_are_impossible_are_refused(dtype: str, shown: str, tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="cannot be shown"):
-        opened(fake_array(np.zeros((2, 3, 4), dtype), (1, 2, 2)), tmp_path, shown=shown)
+        open_elements(fake_array(np.zeros((2, 3, 4), dtype), (1, 2, 2)), tmp_path, shown=shown)

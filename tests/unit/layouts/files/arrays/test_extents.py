@@ -20,7 +20,7 @@ from fsbridge.mount.lifecycle import open_tree
 from fsbridge.tree import File
 
 
-def files(store: Path, *names: str) -> dict[str, bytes]:
+def read_files(store: Path, *names: str) -> dict[str, bytes]:
     """The bytes of files of a store; their sizes are known before (P2)."""
     tree, read = open_tree(Config(str(store), "/nowhere", layout="files")), {}
     for name in names:
@@ -32,7 +32,7 @@ def files(store: Path, *names: str) -> dict[str, bytes]:
     return read
 
 
-def stored(path: Path, values: Any, fill: int = 0, **attributes: Any) -> Path:
+def write_store(path: Path, values: Any, fill: int = 0, **attributes: Any) -> Path:
     """Write an array as xarray does, big-endian numbers in Zarr v2."""
     version: Literal[2, 3] = 2 if values.dtype.str[0] == ">" else 3
     names: dict[str, Any] = {"dimension_names": ["y", "x"]} if version == 3 else {}
@@ -47,9 +47,11 @@ def stored(path: Path, values: Any, fill: int = 0, **attributes: Any) -> Path:
 def test_p12_unsigned_numbers_in_a_signed_type_are_unsigned_in_all_files(order: str, tmp_path: Path) -> None:
     meant = (np.arange(24, dtype="u2") * 2800).reshape(4, 6)
     values = meant.astype(f"{order}u2").view(f"{order}i2")
-    stored(tmp_path / "s", values, -1, _Unsigned="true", _FillValue=-1, scale_factor=0.01)
+    write_store(tmp_path / "s", values, -1, _Unsigned="true", _FillValue=-1, scale_factor=0.01)
     wanted = ("npy", "raw", "tif", "ome.tif", "nii", "nrrd", "mha", "png", "envi.hdr", "csv", "json", "h5", "preview.png")
-    found = {name[2:]: content for name, content in files(tmp_path / "s", *(f"a.{suffix}" for suffix in wanted)).items()}
+    found = {
+        name[2:]: content for name, content in read_files(tmp_path / "s", *(f"a.{suffix}" for suffix in wanted)).items()
+    }
     np.testing.assert_array_equal(np.load(io.BytesIO(found["npy"])), meant)
     np.testing.assert_array_equal(np.frombuffer(found["raw"], f"{order}u2").reshape(4, 6), meant)
     for suffix in ("tif", "ome.tif"):
@@ -74,8 +76,8 @@ def test_p12_unsigned_numbers_in_a_signed_type_are_unsigned_in_all_files(order: 
 
 def test_a_missing_value_alone_is_missing_in_all_files(tmp_path: Path) -> None:
     values = np.array([[1, 0, -999], [4, 5, 6]], "<i2")
-    stored(tmp_path / "s", values, missing_value=-999)
-    found = files(tmp_path / "s", "a.tif", "a.envi.hdr", "a.csv", "a.preview.png")
+    write_store(tmp_path / "s", values, missing_value=-999)
+    found = read_files(tmp_path / "s", "a.tif", "a.envi.hdr", "a.csv", "a.preview.png")
     with tifffile.TiffFile(io.BytesIO(found["a.tif"])) as file:
         assert file.pages.first.tags[42113].value == "-999"
     assert b"data ignore value = -999\n" in found["a.envi.hdr"]
@@ -86,7 +88,7 @@ def test_a_fill_value_of_zero_is_no_missing_element(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
     array = group.create_array("a", shape=(2, 3), dtype="<u2", fill_value=0, attributes={"_ARRAY_DIMENSIONS": ["y", "x"]})
     array[...] = [[0, 1, 2], [3, 4, 5]]
-    found = files(tmp_path / "s", "a.tif", "a.envi.hdr", "a.csv")
+    found = read_files(tmp_path / "s", "a.tif", "a.envi.hdr", "a.csv")
     with tifffile.TiffFile(io.BytesIO(found["a.tif"])) as file:
         assert 42113 not in file.pages.first.tags
     assert b"ignore value" not in found["a.envi.hdr"]

@@ -210,17 +210,17 @@ def test_p3_spacing_that_cannot_be_read_just_now_is_not_taken_for_none(place: st
     errors: dict[str, Exception] = {"zarr.json" if place == "group" else "x/c/0": TimedOut("no answer")}
     tree = open_in(FailingStore(tmp_path / "s.zarr", errors))
 
-    def described() -> dict[str, Any]:
+    def describe() -> dict[str, Any]:
         file: Any = tree.root.lookup(b"a.json")
         found: dict[str, Any] = json.loads(bytes(file.open().read(0, file.attrs().size)))
         return found
 
     with pytest.raises(TimedOut):
-        described()
+        describe()
     with pytest.raises(TimedOut):
         all_entries(tree)
     errors.clear()
-    assert described()["axes"][0]["scale"] == 3.0
+    assert describe()["axes"][0]["scale"] == 3.0
     tree.close()
 
 
@@ -357,15 +357,15 @@ def test_p9_a_file_that_was_read_is_another_one_after_its_array_was_dropped_from
     config = Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0)
     tree = open_files(config, limits=SharedLimits(kept_arrays=1))
 
-    def versions() -> dict[bytes, Hashable]:
+    def list_versions() -> dict[bytes, Hashable]:
         return {name: entry.version for name, entry in all_entries(tree).items()}
 
-    before = versions()
-    assert versions() == before
+    before = list_versions()
+    assert list_versions() == before
     for key in (b"a.json", b"b.npy"):
         cast(File, tree.root.lookup(key)).open().close()
     tree.root.lookup(b"c.npy")  # now this array is the one that is kept
-    after = versions()
+    after = list_versions()
     assert {name for name in after if after[name] != before[name]} == {b"a.json", b"a.npy", b"b.json", b"b.npy"}
     tree.close()
 

@@ -36,21 +36,21 @@ def tree(tmp_path: Path) -> Tree:
     return open_tree(Config(str(tmp_path / "s"), "/nowhere", layout="files", cache_size=4 * MIB))
 
 
-def file(tree: Tree, name: str) -> Handle:
+def open_file(tree: Tree, name: str) -> Handle:
     return cast(File, tree.root.lookup(name.encode())).open()
 
 
 def test_p7_files_that_are_made_leave_room_and_one_too_many_is_refused_at_once(tree: Tree) -> None:
-    first, again, second = file(tree, "a.csv"), file(tree, "a.csv"), file(tree, "b.csv")
+    first, again, second = open_file(tree, "a.csv"), open_file(tree, "a.csv"), open_file(tree, "b.csv")
     with pytest.raises(OutOfBudget, match=r"close some, or --cache-size 6M permits it"):
-        file(tree, "c.csv")
-    whole = file(tree, "c.npy")
+        open_file(tree, "c.csv")
+    whole = open_file(tree, "c.npy")
     assert bytes(whole.read(0, whole.size)).endswith(np.int64(10**7 + 2).tobytes())
     first.close()
     with pytest.raises(OutOfBudget):  # another reader still has it open
-        file(tree, "c.csv")
+        open_file(tree, "c.csv")
     again.close()
-    third = file(tree, "c.csv")
+    third = open_file(tree, "c.csv")
     assert bytes(third.read(0, 24)) == b"c0,c1\n10000002,10000002\n"
     assert bytes(second.read(0, 24)) == b"c0,c1\n10000001,10000001\n"
 
@@ -64,14 +64,14 @@ def test_p6_room_is_made_before_a_file_is_made(name: str, tmp_path: Path) -> Non
 
         def get_all(self, key: Hashable, load: Callable[[], bytes | bytearray | memoryview], needed: int = 0) -> memoryview:
             def noted() -> bytes | bytearray | memoryview:
-                seen.append(held())
+                seen.append(count_held())
                 made = load()
-                seen.append(held())
+                seen.append(count_held())
                 return made
 
             return super().get_all(key, noted, needed)
 
-    def held() -> int:
+    def count_held() -> int:
         gauges = cache.gauges()
         return gauges.cached + gauges.pooled
 
@@ -85,10 +85,10 @@ def test_p6_room_is_made_before_a_file_is_made(name: str, tmp_path: Path) -> Non
     config = Config(str(tmp_path / "s"), "/nowhere", layout="files", cache_size=4 * MIB)
     source = open_source(config.source, config)
     tree = Tree(root_directory(source, config, cache), source.close)
-    other = file(tree, "other.npy")
+    other = open_file(tree, "other.npy")
     other.read(0, other.size)
-    assert held() > 7 * MIB // 2
-    made = file(tree, name)
+    assert count_held() > 7 * MIB // 2
+    made = open_file(tree, name)
     assert max(seen) + made.size < 4 * MIB
 
 
@@ -100,7 +100,7 @@ def test_p6_texts_of_any_length_are_refused_before_they_are_all_in_memory(tmp_pa
     tracemalloc.start()
     try:
         with pytest.raises(TooLarge, match="4194304 bytes"):
-            file(opened, "a.csv")
+            open_file(opened, "a.csv")
         assert tracemalloc.get_traced_memory()[1] < 16 * MIB
     finally:
         tracemalloc.stop()
@@ -114,7 +114,7 @@ def test_p6_tables_take_little_more_than_their_elements_and_text(tmp_path: Path)
     opened = open_tree(Config(str(tmp_path / "s"), "/nowhere", layout="files"))
     tracemalloc.start()
     try:
-        made = file(opened, "s.csv")
+        made = open_file(opened, "s.csv")
         assert made.size == 4 + 40_000 * 20
         assert tracemalloc.get_traced_memory()[1] < 6 * MIB
     finally:
@@ -131,7 +131,7 @@ def test_p6_texts_of_fixed_length_are_not_read_where_they_take_gigabytes(tmp_pat
     tracemalloc.start()
     try:
         with pytest.raises(TooLarge, match="360000000 bytes"):
-            file(opened, "a.h5")
+            open_file(opened, "a.h5")
         assert tracemalloc.get_traced_memory()[1] < 32 * MIB
     finally:
         tracemalloc.stop()

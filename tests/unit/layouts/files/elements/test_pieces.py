@@ -35,7 +35,7 @@ REGIONS = (":", "3", ":,7", ":,:,49", "17:33,2:29,::3", "::-1", "::5,::-2", "39"
 STORES = ("zarr2", "zarr2 F", "zarr2 raw", "zarr3", "n5")
 
 
-def write(kind: str, root: Path, blosc: Any) -> None:
+def write_store(kind: str, root: Path, blosc: Any) -> None:
     """`a` of `VALUES`, in the order that the kind of store has."""
     if kind == "n5":
         block = {"type": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 1, "blocksize": BLOCK, "nthreads": 1}
@@ -79,30 +79,30 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-def opened(root: Path, limits: SlabLimits = SMALL, **options: Any) -> Tree:
+def open_store(root: Path, limits: SlabLimits = SMALL, **options: Any) -> Tree:
     return open_files(Config(str(root), "/nowhere", layout="files", **options), limits=SharedLimits(slabs=limits))
 
 
-def file(tree: Tree, name: str) -> Handle:
+def open_file(tree: Tree, name: str) -> Handle:
     return cast(File, tree.root.lookup(name.encode())).open()
 
 
-def read(tree: Tree, region: str) -> bytes:
-    handle = file(tree, f"a[{region}].raw")
+def read_region(tree: Tree, region: str) -> bytes:
+    handle = open_file(tree, f"a[{region}].raw")
     try:
         return bytes(handle.read(0, handle.size))
     finally:
         handle.close()
 
 
-def shown(kind: str, region: str = ":") -> bytes:
+def make_raw(kind: str, region: str = ":") -> bytes:
     """Return the content of a raw file, in the order of the source's memory."""
     part = eval(f"VALUES[{region}]")
     part = part.transpose() if kind == "zarr2 F" else part
     return np.ascontiguousarray(part).astype(">u2" if kind == "n5" else "<u2").tobytes()
 
 
-def spelled(kind: str, region: str) -> str:
+def spell_region(kind: str, region: str) -> str:
     """The region as the source's dimensions are numbered: N5 has them the other way round."""
     items = [*region.split(","), ":", ":"][:3]
     return ",".join(items[::-1]) if kind == "n5" else region
@@ -110,12 +110,12 @@ def spelled(kind: str, region: str) -> str:
 
 @pytest.mark.parametrize("kind", STORES)
 def test_any_region_is_what_the_source_has(kind: str, tmp_path: Path, parts: list[int]) -> None:
-    write(kind, tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
-    tree = opened(tmp_path / "s")
+    write_store(kind, tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
+    tree = open_store(tmp_path / "s")
     for region in REGIONS:
-        assert read(tree, spelled(kind, region)) == shown(kind, region), region
+        assert read_region(tree, spell_region(kind, region)) == make_raw(kind, region), region
         tree.clear()
-    handle, expected = file(tree, "a.raw"), shown(kind)
+    handle, expected = open_file(tree, "a.raw"), make_raw(kind)
     for start in range(0, len(expected), 7001):
         tree.clear()
         assert bytes(handle.read(start, 5000)) == expected[start : start + 5000], start
@@ -131,17 +131,17 @@ def test_a_plane_takes_a_small_part_of_its_chunks(tmp_path: Path, parts: list[in
         compressors=numcodecs.Blosc("lz4"),
     )  # fmt: skip
     array[...] = values = np.arange(64 * 256 * 512, dtype="<u4").astype("<u2").reshape(64, 256, 512)
-    tree = opened(tmp_path / "s", SLAB_LIMITS)
-    assert read(tree, "9") == values[9].tobytes()
+    tree = open_store(tmp_path / "s", SLAB_LIMITS)
+    assert read_region(tree, "9") == values[9].tobytes()
     assert 0 not in parts
     assert sum(parts) <= 2 * SLAB_LIMITS.slab_bytes
-    handle = file(tree, "a.raw")
+    handle = open_file(tree, "a.raw")
     assert bytes(handle.read(20 << 18, 4096)) == values[20].tobytes()[:4096]
     assert 0 not in parts
     assert sum(parts) <= 2 * SLAB_LIMITS.slab_bytes + 2 * SLAB_LIMITS.long_slab_bytes
     handle.close()
     del parts[:]
-    assert read(tree, ":,7") == values[:, 7].tobytes()
+    assert read_region(tree, ":,7") == values[:, 7].tobytes()
     assert parts == [0, 0], "a reader of a row of each slab gets the chunks at once"
     tree.close()
 
@@ -149,9 +149,9 @@ def test_a_plane_takes_a_small_part_of_its_chunks(tmp_path: Path, parts: list[in
 @pytest.mark.parametrize("cache_size", [256 << 20, 40 * BLOCK])
 def test_frames_of_one_block_are_decoded_once(cache_size: int, tmp_path: Path, parts: list[int]) -> None:
     """Whatever the metadata lets hope; also where a band of them is spilt."""
-    write("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=16 * BLOCK))
-    tree = opened(tmp_path / "s", cache_size=cache_size, spill_dir=str(tmp_path))
-    handle, step = file(tree, "a.raw"), VALUES[0].nbytes
+    write_store("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=16 * BLOCK))
+    tree = open_store(tmp_path / "s", cache_size=cache_size, spill_dir=str(tmp_path))
+    handle, step = open_file(tree, "a.raw"), VALUES[0].nbytes
     for plane in range(SHAPE[0]):
         assert bytes(handle.read(plane * step, step)) == VALUES[plane].tobytes()
     handle.close()
@@ -162,9 +162,9 @@ def test_frames_of_one_block_are_decoded_once(cache_size: int, tmp_path: Path, p
 
 
 def test_slabs_that_the_cache_cannot_hold_are_spilt(tmp_path: Path, parts: list[int]) -> None:
-    write("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
-    tree = opened(tmp_path / "s", cache_size=40 * BLOCK, spill_dir=str(tmp_path))
-    handle, step = file(tree, "a.raw"), VALUES[0].nbytes
+    write_store("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
+    tree = open_store(tmp_path / "s", cache_size=40 * BLOCK, spill_dir=str(tmp_path))
+    handle, step = open_file(tree, "a.raw"), VALUES[0].nbytes
     for plane in range(SHAPE[0]):
         assert bytes(handle.read(plane * step, step)) == VALUES[plane].tobytes()
     handle.close()
@@ -174,7 +174,7 @@ def test_slabs_that_the_cache_cannot_hold_are_spilt(tmp_path: Path, parts: list[
 
 def test_p8_a_frame_with_a_wrong_header_decodes_like_the_whole_or_is_an_error(tmp_path: Path) -> None:
     """Every byte of the header, and some of the block offsets; what is in other chunks stays right."""
-    write("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
+    write_store("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
     stored = tmp_path / "s/a/0.0.0"
     right, row, failed = stored.read_bytes(), SHAPE[2] * 2, 0
     for place in (*range(HEADER.size), *range(HEADER.size, HEADER.size + 4 * CHUNKS[0], 3)):
@@ -184,8 +184,8 @@ def test_p8_a_frame_with_a_wrong_header_decodes_like_the_whole_or_is_an_error(tm
         possible = {VALUES.tobytes()[:64]}
         with contextlib.suppress(FsbridgeError):
             possible.add(bytes(Blosc().decode(bytes(wrong), CHUNK_BYTES, CHUNK_BYTES, None))[:64])
-        tree = opened(tmp_path / "s")
-        handle = file(tree, "a.raw")
+        tree = open_store(tmp_path / "s")
+        handle = open_file(tree, "a.raw")
         try:
             found = bytes(handle.read(0, 64))
         except FsbridgeError:
@@ -198,16 +198,16 @@ def test_p8_a_frame_with_a_wrong_header_decodes_like_the_whole_or_is_an_error(tm
         tree.close()
     assert failed >= HEADER.size - 4
     stored.write_bytes(right[:-1])
-    tree = opened(tmp_path / "s")
+    tree = open_store(tmp_path / "s")
     with pytest.raises(CorruptData):
-        read(tree, "0")
+        read_region(tree, "0")
     tree.close()
 
 
 def test_p9_slabs_of_two_versions_are_never_mixed(tmp_path: Path) -> None:
-    write("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
-    tree = opened(tmp_path / "s")
-    handle, step = file(tree, "a.raw"), VALUES[0].nbytes
+    write_store("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
+    tree = open_store(tmp_path / "s")
+    handle, step = open_file(tree, "a.raw"), VALUES[0].nbytes
     assert bytes(handle.read(0, 64)) == VALUES.tobytes()[:64]
     array = cast(Any, zarr.open_array(tmp_path / "s/a", mode="r+"))
     array[...] = VALUES[::-1]
@@ -215,12 +215,12 @@ def test_p9_slabs_of_two_versions_are_never_mixed(tmp_path: Path) -> None:
         handle.read(12 * step, 64)
     handle.close()
     with contextlib.suppress(Stale):  # once, on which the kernel looks its path up again
-        read(tree, "12")
-    assert read(tree, "12") == VALUES[::-1][12].tobytes()
+        read_region(tree, "12")
+    assert read_region(tree, "12") == VALUES[::-1][12].tobytes()
     tree.close()
 
 
-def metadata(chunks: tuple[int, ...], order: tuple[int, ...] | None = None) -> ArrayMetadata:
+def make_metadata(chunks: tuple[int, ...], order: tuple[int, ...] | None = None) -> ArrayMetadata:
     dtype = DataType(name="uint16", itemsize=2, endian="little", numpy=np.dtype("<u2"), native="<u2")
     return ArrayMetadata(ChunkGrid(tuple(4 * n for n in chunks), chunks), dtype, order=order)
 
@@ -242,6 +242,6 @@ def metadata(chunks: tuple[int, ...], order: tuple[int, ...] | None = None) -> A
 )
 def test_what_is_cut(chunks: tuple[int, ...], order: tuple[int, ...] | None, region: str, expected: Slabs) -> None:
     """Into equal slabs along the slowest dimension; a prime extent is not cut, nor are reads of rows of all."""
-    array = metadata(chunks, order)
+    array = make_metadata(chunks, order)
     selection = whole(array.shape) if region == ":" else parse_region(region, array.shape)
     assert choose_slabs(array, selection, order or tuple(range(len(chunks)))) == expected

@@ -31,7 +31,7 @@ from fsbridge.threads.workers import Workers
 VALUES = np.arange(5 * 7 * 6, dtype="<u2").reshape(5, 7, 6)
 
 
-def reader(
+def make_reader(
     array: FakeArray,
     selection: Selection,
     order: tuple[int, ...],
@@ -56,7 +56,7 @@ def test_regions_in_every_order_equal_numpy(text: str, tmp_path: Path) -> None:
     expected = eval(f"VALUES[{text}]")
     selection = parse_region(text, VALUES.shape)
     for order in itertools.permutations(range(expected.ndim)):
-        found = reader(fake_array(VALUES, (2, 3, 4)), selection, order, tmp_path)
+        found = make_reader(fake_array(VALUES, (2, 3, 4)), selection, order, tmp_path)
         flat = np.ascontiguousarray(expected.transpose(order)).reshape(-1)
         assert found.read(0, expected.size).tobytes() == flat.tobytes()
         for start, stop in itertools.combinations(range(0, expected.size + 1, 7), 2):
@@ -69,7 +69,7 @@ def test_reads_of_more_chunks_than_are_looked_at_together_equal_numpy(text: str,
     expected = eval(f"VALUES[{text}]")
     for order in itertools.permutations(range(expected.ndim)):
         array, selection = fake_array(VALUES, (2, 1, 2)), parse_region(text, VALUES.shape)
-        found = reader(array, selection, order, tmp_path, group_chunks=2)
+        found = make_reader(array, selection, order, tmp_path, group_chunks=2)
         flat = np.ascontiguousarray(expected.transpose(order)).reshape(-1)
         for start, stop in itertools.combinations(range(0, expected.size + 1, 11), 2):
             assert found.read(start, stop).tobytes() == flat[start:stop].tobytes(), (order, start, stop)
@@ -79,7 +79,7 @@ def test_reads_of_more_chunks_than_are_looked_at_together_equal_numpy(text: str,
 def test_p6_a_read_of_many_small_chunks_takes_little_beside_them(shape: tuple[int, ...], tmp_path: Path) -> None:
     values = np.arange(5_000, dtype="<u4").reshape(shape)
     array = fake_array(values, (*(1 for _ in shape[1:]), 2))
-    found = reader(array, whole(shape), tuple(range(len(shape))), tmp_path, budget=64 << 20)
+    found = make_reader(array, whole(shape), tuple(range(len(shape))), tmp_path, budget=64 << 20)
     tracemalloc.start()
     try:
         data = found.read(0, values.size)
@@ -98,7 +98,7 @@ def test_sources_in_another_memory_order(order: tuple[int, ...], tmp_path: Path)
         chunk = np.frombuffer(content, "<u2").reshape(2, 3, 4)
         array.chunks.stored[index] = np.ascontiguousarray(chunk.transpose(order)).tobytes()
     for wanted in itertools.permutations(range(3)):
-        found = reader(array, whole(VALUES.shape), wanted, tmp_path)
+        found = make_reader(array, whole(VALUES.shape), wanted, tmp_path)
         assert found.read(0, VALUES.size).tobytes() == np.ascontiguousarray(VALUES.transpose(wanted)).tobytes()
 
 
@@ -122,7 +122,7 @@ def test_a_band_has_the_chunks_of_its_elements_and_ends_where_others_begin(edges
         element = len(flat) if following is None else following
 
 
-def cut(values: NDArray[np.generic], edges: tuple[int | tuple[int, ...], ...], order: tuple[int, ...]) -> FakeArray:
+def cut_array(values: NDArray[np.generic], edges: tuple[int | tuple[int, ...], ...], order: tuple[int, ...]) -> FakeArray:
     """`values` in chunks of several shapes, with elements in that order of dimensions."""
     bounds = []
     for extent, edge in zip(values.shape, edges, strict=True):
@@ -146,9 +146,9 @@ def test_chunks_of_several_shapes_equal_numpy(
     edges: tuple[int | tuple[int, ...], ...], native: tuple[int, ...], text: str, tmp_path: Path
 ) -> None:
     expected = eval(f"VALUES[{text}]")
-    array = cut(VALUES, edges, native)
+    array = cut_array(VALUES, edges, native)
     for order in itertools.permutations(range(expected.ndim)):
-        found = reader(array, parse_region(text, VALUES.shape), order, tmp_path)
+        found = make_reader(array, parse_region(text, VALUES.shape), order, tmp_path)
         flat = np.ascontiguousarray(expected.transpose(order)).reshape(-1)
         for start, stop in itertools.combinations(range(0, expected.size + 1, 19), 2):
             assert found.read(start, stop).tobytes() == flat[start:stop].tobytes(), (order, start, stop)
@@ -159,7 +159,7 @@ def test_what_is_not_stored_is_the_fill_value(tmp_path: Path) -> None:
     del array.chunks.stored[1, 1, 0]
     expected = VALUES.copy()
     expected[2:4, 3:6, :4] = 9
-    found = reader(array, whole(VALUES.shape), (0, 1, 2), tmp_path)
+    found = make_reader(array, whole(VALUES.shape), (0, 1, 2), tmp_path)
     assert found.read(0, VALUES.size).tobytes() == expected.tobytes()
 
 
@@ -172,7 +172,7 @@ def test_p8_a_damaged_chunk_fails_exactly_the_reads_that_touch_it(tmp_path: Path
 
     array = fake_array(VALUES, (2, 3, 4))
     array.chunks = Damaged(array.chunks.stored)
-    found = reader(array, whole(VALUES.shape), (0, 1, 2), tmp_path)
+    found = make_reader(array, whole(VALUES.shape), (0, 1, 2), tmp_path)
     touched = np.zeros(VALUES.shape, bool)
     touched[2:4, 3:6, :4] = True
     for position, bad in enumerate(touched.reshape(-1)):
@@ -188,7 +188,7 @@ def test_no_chunk_is_decoded_once_per_plane(budget: int, tmp_path: Path) -> None
     """Also when a band is larger than the cache: then it is spilt."""
     values = np.arange(16 * 32 * 32, dtype="<u2").reshape(16, 32, 32)
     array = fake_array(values, (8, 8, 8))
-    found = reader(array, whole(values.shape), (0, 1, 2), tmp_path, budget)
+    found = make_reader(array, whole(values.shape), (0, 1, 2), tmp_path, budget)
     for plane in range(16):
         expected = values[plane].tobytes()
         assert found.read(plane * 1024, (plane + 1) * 1024).tobytes() == expected
@@ -199,7 +199,7 @@ def test_streaming_decodes_each_chunk_once(tmp_path: Path) -> None:
     """Also if a band takes half the cache."""
     values = np.arange(64 * 64 * 64, dtype="<u2").reshape(64, 64, 64)
     array = fake_array(values, (8, 16, 16))
-    found = reader(array, whole(values.shape), (0, 1, 2), tmp_path, 2 * 8 * 64 * 64 * 2, 0)
+    found = make_reader(array, whole(values.shape), (0, 1, 2), tmp_path, 2 * 8 * 64 * 64 * 2, 0)
     behind = 0
     for plane in range(0, 64, 2):
         first, last = plane * 4096, (plane + 2) * 4096
@@ -211,14 +211,14 @@ def test_streaming_decodes_each_chunk_once(tmp_path: Path) -> None:
 def test_without_room_for_a_band_opening_fails(tmp_path: Path) -> None:
     values = np.zeros((16, 32, 32), "<u2")
     with pytest.raises(TooLarge, match=r"131072 bytes|65536 bytes"):
-        reader(fake_array(values, (8, 8, 8)), whole(values.shape), (0, 1, 2), tmp_path, 2048, 4096)
+        make_reader(fake_array(values, (8, 8, 8)), whole(values.shape), (0, 1, 2), tmp_path, 2048, 4096)
 
 
 def test_a_sparse_array_needs_no_room(tmp_path: Path) -> None:
     values = np.zeros((16, 32, 32), "<u2")
     array = fake_array(values, (8, 8, 8))
     array.chunks.stored = {(0, 0, 0): array.chunks.stored[0, 0, 0]}
-    assert not reader(array, whole(values.shape), (0, 1, 2), tmp_path, 2048, 4096).read(0, values.size).any()
+    assert not make_reader(array, whole(values.shape), (0, 1, 2), tmp_path, 2048, 4096).read(0, values.size).any()
 
 
 def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
@@ -226,13 +226,13 @@ def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
     cache = ChunkCache(1 << 20)
     chunks = DecodedArray(array, cache, 1 << 19)
 
-    def opened() -> ElementReader:
+    def open_reader() -> ElementReader:
         supply = ChunkSupply(
             FoundChunks(chunks.whole()), whole(VALUES.shape), (0, 1, 2), Workers("helper", 1), Spill(str(tmp_path), 0)
         )
         return ElementReader(array.metadata, whole(VALUES.shape), (0, 1, 2), supply, 1 << 20)
 
-    found = opened()
+    found = open_reader()
     before = found.read(0, 1).tobytes()
     array.chunks.version += 1
     array.chunks.stored = {index: bytes(len(content)) for index, content in array.chunks.stored.items()}
@@ -240,7 +240,7 @@ def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
     cache.clear()
     with pytest.raises(Stale):
         found.read(0, 1)
-    assert opened().read(0, VALUES.size).tobytes() == bytes(VALUES.nbytes)
+    assert open_reader().read(0, VALUES.size).tobytes() == bytes(VALUES.nbytes)
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -290,7 +290,7 @@ def test_p6_a_chunk_larger_than_the_cache_is_read_by_ranges(
     array.chunks = chunks = Ranged(array.chunks.stored)
     expected, selection = eval(f"VALUES[{text}]"), parse_region(text, VALUES.shape)
     for wanted in itertools.permutations(range(expected.ndim)):
-        found = reader(array, selection, wanted, tmp_path, budget=250, range_bytes=30)
+        found = make_reader(array, selection, wanted, tmp_path, budget=250, range_bytes=30)
         assert found.read(0, expected.size).tobytes() == np.ascontiguousarray(expected.transpose(wanted)).tobytes()
     assert max(asked) <= 30
     assert not chunks.decoded

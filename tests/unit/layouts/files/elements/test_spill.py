@@ -18,11 +18,11 @@ from fsbridge.layouts.files.elements.spill import Spill, SpillFile
 SLOT = 100_000
 
 
-def content(number: int) -> bytes:
+def make_content(number: int) -> bytes:
     return bytes([number]) * SLOT
 
 
-def found(file: SpillFile, key: int) -> bytes | None:
+def read_chunk(file: SpillFile, key: int) -> bytes | None:
     with file.using(key, SLOT) as view:
         return None if view is None else bytes(view)
 
@@ -31,18 +31,18 @@ def test_chunks_come_back_as_they_went_and_the_oldest_makes_room(tmp_path: Path)
     spill = Spill(str(tmp_path), 4 * 102_400)
     file = SpillFile(spill, SLOT)
     for number in range(4):
-        file.put(number, memoryview(content(number)))
-    assert [found(file, number) for number in range(4)] == [content(number) for number in range(4)]
+        file.put(number, memoryview(make_content(number)))
+    assert [read_chunk(file, number) for number in range(4)] == [make_content(number) for number in range(4)]
     with file.using(0, SLOT) as view:
         assert view is not None
-        file.put(4, memoryview(content(4)))
-        file.put(5, memoryview(content(5)))
-        assert bytes(view) == content(0), "what is looked at stays"
-    assert found(file, 1) is found(file, 2) is None
-    assert found(file, 4) == content(4)
+        file.put(4, memoryview(make_content(4)))
+        file.put(5, memoryview(make_content(5)))
+        assert bytes(view) == make_content(0), "what is looked at stays"
+    assert read_chunk(file, 1) is read_chunk(file, 2) is None
+    assert read_chunk(file, 4) == make_content(4)
     file.close()
     assert spill.free == spill.limit
-    assert found(file, 4) is None
+    assert read_chunk(file, 4) is None
 
 
 @pytest.mark.parametrize("failing", ["claiming", "counting", "looking"])
@@ -75,13 +75,13 @@ def test_p12_no_two_chunks_have_one_slot_where_memory_was_short(failing: str, tm
     if failing == "counting":
         file._free = Scarce()
     with pytest.raises(MemoryError):
-        file.put(0, memoryview(content(0)))
+        file.put(0, memoryview(make_content(0)))
     lacking.clear()
     if failing == "counting":
         file._free = list(range(len(file._free)))
     for number in range(4):
-        file.put(number, memoryview(content(number)))
-    assert [found(file, number) for number in range(4)] == [content(number) for number in range(4)]
+        file.put(number, memoryview(make_content(number)))
+    assert [read_chunk(file, number) for number in range(4)] == [make_content(number) for number in range(4)]
     file.close()
     assert (spill.free, len(os.listdir("/proc/self/fd"))) == (spill.limit, descriptors)
 
@@ -90,7 +90,7 @@ def test_spilt_chunks_that_are_not_read_again_leave_their_slots(tmp_path: Path) 
     spill = Spill(str(tmp_path), 1 << 30)
     file = SpillFile(spill, SLOT)
     for number in range(100):
-        file.put(number, memoryview(content(number)))
+        file.put(number, memoryview(make_content(number)))
         file.forget(number)
         file.forget(number + 1000)
     assert spill.limit - spill.free == 102_400, "one slot was enough"
@@ -104,20 +104,20 @@ def test_p6_spilt_chunks_are_mapped_only_while_they_are_read(tmp_path: Path) -> 
     device = os.stat(tmp_path).st_dev
     mark = f"{os.major(device):02x}:{os.minor(device):02x} {os.fstat(file._file).st_ino} "
 
-    def mapped() -> int:
+    def count_mapped() -> int:
         return Path("/proc/self/maps").read_text().count(mark)
 
     for number in range(20):
-        file.put(number, memoryview(content(number)))
-        assert found(file, number) == content(number)
-        assert mapped() == 0
+        file.put(number, memoryview(make_content(number)))
+        assert read_chunk(file, number) == make_content(number)
+        assert count_mapped() == 0
     with file.using(3, SLOT):
-        assert mapped() == 1
+        assert count_mapped() == 1
     file.close()
 
 
 @contextmanager
-def limited(kind: int, most: int) -> Iterator[None]:
+def limit_resource(kind: int, most: int) -> Iterator[None]:
     """Limit a resource of this process (setrlimit(2))."""
     soft, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (most, hard))
@@ -131,21 +131,21 @@ def limited(kind: int, most: int) -> Iterator[None]:
 def test_a_disk_that_fails_costs_a_decoding_only(room: int, tmp_path: Path) -> None:
     """At the first byte that is written, or after some."""
     file = SpillFile(Spill(str(tmp_path), 102_400), SLOT, 1)
-    with limited(resource.RLIMIT_FSIZE, room):
-        file.put(1, memoryview(content(1)))
-    assert found(file, 1) is None
-    file.put(1, memoryview(content(2)))
-    assert found(file, 1) == content(2)
+    with limit_resource(resource.RLIMIT_FSIZE, room):
+        file.put(1, memoryview(make_content(1)))
+    assert read_chunk(file, 1) is None
+    file.put(1, memoryview(make_content(2)))
+    assert read_chunk(file, 1) == make_content(2)
     file.close()
 
 
 def test_without_a_descriptor_a_chunk_is_not_kept_and_its_slot_not_lost(tmp_path: Path) -> None:
     file = SpillFile(Spill(str(tmp_path), 102_400), SLOT)
-    with limited(resource.RLIMIT_NOFILE, 0):
-        file.put(0, memoryview(content(0)))
-    assert found(file, 0) is None
-    file.put(1, memoryview(content(1)))
-    assert found(file, 1) == content(1)
+    with limit_resource(resource.RLIMIT_NOFILE, 0):
+        file.put(0, memoryview(make_content(0)))
+    assert read_chunk(file, 0) is None
+    file.put(1, memoryview(make_content(1)))
+    assert read_chunk(file, 1) == make_content(1)
     file.close()
 
 

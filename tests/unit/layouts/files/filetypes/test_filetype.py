@@ -41,13 +41,15 @@ AXES = (
 """Spacing in several units, one of them backwards."""
 
 
-def view(values: np.ndarray[Any, Any], axes: Axes, x_first: bool = False, attributes: dict[str, JSON] | None = None) -> View:
+def make_view(
+    values: np.ndarray[Any, Any], axes: Axes, x_first: bool = False, attributes: dict[str, JSON] | None = None
+) -> View:
     grid = ChunkGrid(values.shape, values.shape)
     metadata = ArrayMetadata(grid, data_type(values.dtype), attributes=attributes or {})
     return View("a", metadata, whole(values.shape), replace(read_array(Written(metadata)), axes=axes), x_first)
 
 
-def content(found: FileMap, values: np.ndarray[Any, Any]) -> bytes:
+def make_content(found: FileMap, values: np.ndarray[Any, Any]) -> bytes:
     """The file that this map describes."""
     assert found.elements is not None
     out = bytearray(found.size)
@@ -58,7 +60,7 @@ def content(found: FileMap, values: np.ndarray[Any, Any]) -> bytes:
     return bytes(out)
 
 
-def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+def make_numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     return (np.arange(np.prod(shape)) % 100).reshape(shape).astype(dtype)
 
 
@@ -67,8 +69,8 @@ def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("x_first", [False, True])
 def test_nifti_by_nibabel(dtype: str, rank: int, x_first: bool) -> None:
     axes = AXES[-rank:][::-1] if x_first else AXES[-rank:]
-    values = numbers((2, 3, 4, 5)[-rank:], dtype)
-    data = content(nii(view(values, axes, x_first)), values)
+    values = make_numbers((2, 3, 4, 5)[-rank:], dtype)
+    data = make_content(nii(make_view(values, axes, x_first)), values)
     image: Any = nibabel.Nifti1Image.from_bytes(data)
     np.testing.assert_array_equal(np.asarray(image.dataobj), values if x_first else values.T)
     assert image.get_data_dtype() == np.dtype(dtype)
@@ -100,8 +102,8 @@ def read_by_itk(path: Path) -> Any:
     [("millimeter", "mm", 0.5), ("meter", "mm", 500.0), (None, "unknown", 0.5), ("parsec", "unknown", 0.5)],
 )
 def test_nifti_units(unit: str | None, told: str, scale: float) -> None:
-    values = numbers((3, 4, 5), "<f4")
-    header = nifti_header(content(nii(view(values, (Axis("x", unit, 0.5),) * 3)), values))
+    values = make_numbers((3, 4, 5), "<f4")
+    header = nifti_header(make_content(nii(make_view(values, (Axis("x", unit, 0.5),) * 3)), values))
     assert header.get_xyzt_units()[0] == told
     np.testing.assert_allclose(header.get_zooms(), [scale] * 3)
 
@@ -109,8 +111,8 @@ def test_nifti_units(unit: str | None, told: str, scale: float) -> None:
 def test_nifti_has_millimeters_and_seconds() -> None:
     micrometers = Axis("x", "micrometer", 4.0)
     axes = (Axis("t", "millisecond", 500.0), Axis("z", "millimeter", 0.04), micrometers, micrometers)
-    values = numbers((2, 3, 4, 5), "<f4")
-    header = nifti_header(content(nii(view(values, axes)), values))
+    values = make_numbers((2, 3, 4, 5), "<f4")
+    header = nifti_header(make_content(nii(make_view(values, axes)), values))
     assert header.get_xyzt_units() == ("mm", "sec")
     np.testing.assert_allclose(header.get_zooms(), [4e-3, 4e-3, 0.04, 0.5], rtol=1e-6)
 
@@ -119,9 +121,9 @@ def test_nifti_has_millimeters_and_seconds() -> None:
 @pytest.mark.parametrize("dtype", ["u1", "i1", "<i2", ">i2", "<u2", ">f4", "<f4", "<f2", "<c8"])
 @pytest.mark.parametrize("rank", [2, 3, 4])
 def test_mrc_by_mrcfile(dtype: str, rank: int, tmp_path: Path) -> None:
-    values = numbers((2, 3, 4, 5)[-rank:], dtype)
+    values = make_numbers((2, 3, 4, 5)[-rank:], dtype)
     path = tmp_path / "a.mrc"
-    path.write_bytes(content(mrc(view(values, AXES[-rank:])), values))
+    path.write_bytes(make_content(mrc(make_view(values, AXES[-rank:])), values))
     with mrcfile.open(path) as file:
         np.testing.assert_array_equal(file.data, values)
         assert file.data.dtype.newbyteorder("=") == np.dtype("u2" if dtype == "u1" else dtype).newbyteorder("=")
@@ -137,9 +139,9 @@ def test_mrc_by_mrcfile(dtype: str, rank: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("suffix", ["mha", "nrrd"])
 def test_meta_and_nrrd_by_itk(dtype: str, rank: int, suffix: str, tmp_path: Path) -> None:
-    values = numbers((3, 4, 5)[-rank:], dtype)
+    values = make_numbers((3, 4, 5)[-rank:], dtype)
     path = tmp_path / f"a.{suffix}"
-    path.write_bytes(content({"mha": mha, "nrrd": nrrd}[suffix](view(values, AXES[-rank:])), values))
+    path.write_bytes(make_content({"mha": mha, "nrrd": nrrd}[suffix](make_view(values, AXES[-rank:])), values))
     image = read_by_itk(path)
     np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(image), values)
     vectors = np.array(image.GetDirection()).reshape(rank, rank) @ np.diag(image.GetSpacing())
@@ -154,9 +156,9 @@ NAMED = {axis.name: axis for axis in AXES} | {"c": Axis("c", None, None)}
 @pytest.mark.parametrize("names", ["yx", "zyx", "tyx", "cyx", "tzyx", "ztyx", "czyx", "tczyx", "ctzyx"])
 def test_imagej_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None:
     shape = tuple({"t": 2, "c": 3, "z": 4, "y": 5, "x": 6}[name] for name in names)
-    values = numbers(shape, dtype)
+    values = make_numbers(shape, dtype)
     path = tmp_path / "a.tif"
-    path.write_bytes(content(tif(view(values, tuple(NAMED[name] for name in names))), values))
+    path.write_bytes(make_content(tif(make_view(values, tuple(NAMED[name] for name in names))), values))
     with tifffile.TiffFile(path) as file:
         assert file.is_imagej
         assert file.byteorder == (">" if dtype[0] == ">" else "<")
@@ -179,9 +181,9 @@ def test_imagej_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("names", ["yx", "zyx", "tzyx", "tczyx", "cztyx"])
 def test_ome_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None:
     shape = tuple({"t": 2, "c": 3, "z": 4, "y": 5, "x": 6}[name] for name in names)
-    values = numbers(shape, dtype)
+    values = make_numbers(shape, dtype)
     path = tmp_path / "a.ome.tif"
-    path.write_bytes(content(ome(view(values, tuple(NAMED[name] for name in names))), values))
+    path.write_bytes(make_content(ome(make_view(values, tuple(NAMED[name] for name in names))), values))
     with tifffile.TiffFile(path) as file:
         assert file.is_ome
         (series,) = file.series
@@ -207,12 +209,12 @@ PLACES = {"x": 5.0e-3 + 3 * 0.1e-3, "y": 10.0e-3 - 2 * 0.2e-3, "z": 20.0e-3 + 0.
 """In millimeters, of the element x=3, y=2, z=1."""
 
 
-def placed(names: str, suffix: str, folder: Path, x_first: bool, unit: bool = True) -> tuple[Any, np.ndarray[Any, Any]]:
+def read_placed(names: str, suffix: str, folder: Path, x_first: bool, unit: bool = True) -> tuple[Any, np.ndarray[Any, Any]]:
     """ITK's image of an array with such axes, and the array with its axes in the order of `names`."""
-    values = numbers(tuple(EXTENTS[name] for name in names), "<u2")
+    values = make_numbers(tuple(EXTENTS[name] for name in names), "<u2")
     axes = tuple(PLACED[name] if unit else Axis(name, None, *PLACED[name][2:]) for name in names)
     path = folder / f"a.{suffix}"
-    path.write_bytes(content({"mha": mha, "nrrd": nrrd, "nii": nii}[suffix](view(values, axes, x_first)), values))
+    path.write_bytes(make_content({"mha": mha, "nrrd": nrrd, "nii": nii}[suffix](make_view(values, axes, x_first)), values))
     return read_by_itk(path), values
 
 
@@ -224,7 +226,7 @@ def placed(names: str, suffix: str, folder: Path, x_first: bool, unit: bool = Tr
 )  # fmt: skip
 def test_an_element_has_the_same_place_in_every_format(names: str, x_first: bool, suffix: str, tmp_path: Path) -> None:
     """NIfTI was mirrored, NRRD was in the source's unit, and lost its origin beside times and channels."""
-    image, values = placed(names, suffix, tmp_path, x_first)
+    image, values = read_placed(names, suffix, tmp_path, x_first)
     at = {"x": 3, "y": 2, "z": 1, "t": 1, "c": 2}
     found = SimpleITK.GetArrayFromImage(image)
     element = values[tuple(at[name] for name in names)]
@@ -247,7 +249,7 @@ def test_an_element_has_the_same_place_in_every_format(names: str, x_first: bool
 
 @pytest.mark.parametrize("suffix", ["mha", "nrrd", "nii"])
 def test_places_without_units_are_the_sources_numbers(suffix: str, tmp_path: Path) -> None:
-    image, _ = placed("zyx", suffix, tmp_path, x_first=False, unit=False)
+    image, _ = read_placed("zyx", suffix, tmp_path, x_first=False, unit=False)
     assert image.TransformIndexToPhysicalPoint((3, 2, 1)) == pytest.approx((5.3, 9.6, 20_500.0), rel=1e-6)
 
 
@@ -265,8 +267,8 @@ def test_places_without_units_are_the_sources_numbers(suffix: str, tmp_path: Pat
 )
 def test_nifti_has_time_fourth_and_channels_fifth(names: str, shape: tuple[int, ...]) -> None:
     """All came in the source's order: programs took channels for times."""
-    values = numbers(tuple(EXTENTS[name] for name in names), "<u2")
-    data = content(nii(view(values, tuple(PLACED[name] for name in names))), values)
+    values = make_numbers(tuple(EXTENTS[name] for name in names), "<u2")
+    data = make_content(nii(make_view(values, tuple(PLACED[name] for name in names))), values)
     image: Any = nibabel.Nifti1Image.from_bytes(data)
     assert image.shape == shape
     present = [name for name, extent in zip("xyztc", shape, strict=False) if extent > 1]
@@ -278,39 +280,39 @@ def test_nifti_has_time_fourth_and_channels_fifth(names: str, shape: tuple[int, 
 
 
 def test_nifti_of_axes_without_names_and_of_too_many_channels_stays_as_it_is() -> None:
-    values = numbers((2, 3, 4, 5), "<u2")
-    assert nibabel.Nifti1Image.from_bytes(content(nii(view(values, (Axis(),) * 4)), values)).shape == (5, 4, 3, 2)
+    values = make_numbers((2, 3, 4, 5), "<u2")
+    assert nibabel.Nifti1Image.from_bytes(make_content(nii(make_view(values, (Axis(),) * 4)), values)).shape == (5, 4, 3, 2)
     axes = (Axis("c"), Axis("band"), Axis("rgb"), Axis("y"), Axis("x"))
-    three = numbers((2, 3, 2, 4, 5), "<u2")
-    image = nibabel.Nifti1Image.from_bytes(content(nii(view(three, axes)), three))
+    three = make_numbers((2, 3, 2, 4, 5), "<u2")
+    image = nibabel.Nifti1Image.from_bytes(make_content(nii(make_view(three, axes)), three))
     assert image.shape == (5, 4, 1, 1, 2, 3, 2)
-    four = numbers((2, 2, 3, 2, 4), "<u2")
-    image = nibabel.Nifti1Image.from_bytes(content(nii(view(four, (Axis("s"), *axes[:3], Axis("x")))), four))
+    four = make_numbers((2, 2, 3, 2, 4), "<u2")
+    image = nibabel.Nifti1Image.from_bytes(make_content(nii(make_view(four, (Axis("s"), *axes[:3], Axis("x")))), four))
     assert image.shape == (4, 2, 3, 2, 2)
 
 
 @pytest.mark.parametrize("dtype", [">i2", ">f4", ">u2", ">c8", "<u2"])
 def test_mrc_is_little_endian_whatever_the_source_is(dtype: str) -> None:
-    values = numbers((3, 4, 5), dtype)
-    data = content(mrc(view(values, AXES[1:])), values)
+    values = make_numbers((3, 4, 5), dtype)
+    data = make_content(mrc(make_view(values, AXES[1:])), values)
     assert data[212:216] == b"DD\0\0"
     assert data[1024:] == values.astype(values.dtype.newbyteorder("<")).tobytes()
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<u2", ">i2", "<f4"])
 def test_packed_numbers_are_described_with_factor_and_offset(dtype: str, tmp_path: Path) -> None:
-    values = numbers((3, 4, 5), dtype)
-    shown = view(values, AXES[1:], attributes={"scale_factor": 0.25, "add_offset": -3.5})
+    values = make_numbers((3, 4, 5), dtype)
+    shown = make_view(values, AXES[1:], attributes={"scale_factor": 0.25, "add_offset": -3.5})
     quantity = values.astype("f8") * 0.25 - 3.5
-    image: Any = nibabel.Nifti1Image.from_bytes(content(nii(shown), values))
+    image: Any = nibabel.Nifti1Image.from_bytes(make_content(nii(shown), values))
     np.testing.assert_array_equal(image.get_fdata(), quantity.T)
-    (tmp_path / "a.nii").write_bytes(content(nii(shown), values))
+    (tmp_path / "a.nii").write_bytes(make_content(nii(shown), values))
     np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "a.nii"))), quantity)
-    header = content(mha(shown), values)
+    header = make_content(mha(shown), values)
     assert b"ElementToIntensityFunctionSlope = 0.25\nElementToIntensityFunctionOffset = -3.5\n" in header
     (tmp_path / "a.mha").write_bytes(header)
     np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "a.mha"))), values)
-    lines = content(nrrd(shown), values).partition(b"\n\n")[0].splitlines()
+    lines = make_content(nrrd(shown), values).partition(b"\n\n")[0].splitlines()
     told = dict(line.split(b": ", 1) for line in lines if line.startswith(b"old "))
     if dtype in ("u1", "<u2"):  # the middle of the first interval is what a zero stands for
         width = (float(told[b"old max"]) - float(told[b"old min"])) / 2 ** (8 * values.itemsize)
@@ -325,21 +327,21 @@ UNPLACED = Axis("z", "micrometer")
 
 @pytest.mark.parametrize("axes", [(UNPLACED,) * 3, (UNPLACED, Axis("y", "micrometer", 2.0), Axis("x", "micrometer", 2.0))])
 def test_unknown_spacing_is_not_one_unit(axes: Axes, tmp_path: Path) -> None:
-    values, placed = numbers((3, 4, 5), "<u2"), axes[1].scale is not None
-    image: Any = nibabel.Nifti1Image.from_bytes(content(nii(view(values, axes)), values))
+    values, placed = make_numbers((3, 4, 5), "<u2"), axes[1].scale is not None
+    image: Any = nibabel.Nifti1Image.from_bytes(make_content(nii(make_view(values, axes)), values))
     assert image.header.get_xyzt_units()[0] == "unknown"
     assert (int(image.header["sform_code"]), int(image.header["qform_code"])) == (0, 0)
-    with tifffile.TiffFile(io.BytesIO(content(tif(view(values, axes)), values))) as file:
+    with tifffile.TiffFile(io.BytesIO(make_content(tif(make_view(values, axes)), values))) as file:
         said = file.imagej_metadata or {}
         units = ("micron", "pixel") if placed else (None, None)
         assert (said.get("unit"), said.get("zunit"), said.get("spacing")) == (*units, None)
-    (tmp_path / "a.mrc").write_bytes(content(mrc(view(values, axes)), values))
+    (tmp_path / "a.mrc").write_bytes(make_content(mrc(make_view(values, axes)), values))
     with mrcfile.open(tmp_path / "a.mrc") as volume:
         assert volume.voxel_size.tolist() == ((20000.0, 20000.0, 0.0) if placed else (0.0, 0.0, 0.0))
         np.testing.assert_array_equal(volume.data, values)
     for write in (nrrd, mha):
         path = tmp_path / f"a.{write.__name__}"
-        path.write_bytes(content(write(view(values, axes)), values))
+        path.write_bytes(make_content(write(make_view(values, axes)), values))
         read = read_by_itk(path)
         assert read.GetSpacing() == ((0.002, 0.002, 1.0) if placed else (1.0, 1.0, 1.0))
         np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(read), values)
@@ -353,8 +355,8 @@ def nrrd_header(path: Path) -> tuple[str, bytes]:
 
 
 def test_bands_are_named_by_their_positions_only_if_these_are_known() -> None:
-    values = numbers((3, 4, 5), "<u2")
-    unknown = view(values, (Axis("depth", "meter"), Axis("y"), Axis("x")))
+    values = make_numbers((3, 4, 5), "<u2")
+    unknown = make_view(values, (Axis("depth", "meter"), Axis("y"), Axis("x")))
     uneven = replace(unknown, meaning=replace(unknown.meaning, positions={0: np.array([0.5, 5.0, 500.0])}))
     texts = [dict(envi_header(shown).pieces)[0] for shown in (unknown, uneven)]
     assert b"band names" not in texts[0]
@@ -366,17 +368,18 @@ def test_steps_of_a_region_are_no_spacing_where_none_is_known() -> None:
 
 
 def test_frames_without_a_unit_of_time_are_not_seconds_apart() -> None:
-    values = numbers((2, 3, 4), "<u2")
+    values = make_numbers((2, 3, 4), "<u2")
     for axis, said in ((Axis("t", None, 5.0), None), (Axis("t", "minute", 5.0), 300.0)):
-        with tifffile.TiffFile(io.BytesIO(content(tif(view(values, (axis, Axis("y"), Axis("x")))), values))) as file:
+        frames = make_view(values, (axis, Axis("y"), Axis("x")))
+        with tifffile.TiffFile(io.BytesIO(make_content(tif(frames), values))) as file:
             assert (file.imagej_metadata or {}).get("finterval") == said
-        with tifffile.TiffFile(io.BytesIO(content(ome(view(values, (axis, Axis("y"), Axis("x")))), values))) as file:
+        with tifffile.TiffFile(io.BytesIO(make_content(ome(frames), values))) as file:
             assert ("TimeIncrement" in (file.ome_metadata or "")) == (said is not None)
 
 
 def test_imagej_gets_lengths_in_microns() -> None:
-    values, axes = numbers((3, 4), "<u2"), (Axis("y", "angstrom", 2.0), Axis("x", "angstrom", 2.0))
-    with tifffile.TiffFile(io.BytesIO(content(tif(view(values, axes)), values))) as file:
+    values, axes = make_numbers((3, 4), "<u2"), (Axis("y", "angstrom", 2.0), Axis("x", "angstrom", 2.0))
+    with tifffile.TiffFile(io.BytesIO(make_content(tif(make_view(values, axes)), values))) as file:
         assert (file.imagej_metadata or {})["unit"] == "micron"
         above, below = file.pages.first.tags["XResolution"].value
     assert below / above == pytest.approx(2e-4)
@@ -385,22 +388,22 @@ def test_imagej_gets_lengths_in_microns() -> None:
 VALUES = np.arange(24, dtype="u2").reshape(2, 3, 4)
 
 
-def shown(attributes: dict[str, Any], names: tuple[str, ...] | None = None) -> Directory:
+def make_tree(attributes: dict[str, Any], names: tuple[str, ...] | None = None) -> Directory:
     array = fake_array(VALUES, (1, 2, 2), attributes=attributes, dimension_names=names)
     return tree(FakeGroup({"a": array}), layout="files")
 
 
-def file(root: Directory, name: str) -> bytes:
+def read_file(root: Directory, name: str) -> bytes:
     return tree_walker.content(root.lookup(name.encode()))
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1e-10, 2.0**-31, 1.0, 2.0**31, 1e11, 1e20])
 def test_p8_a_spacing_that_tiff_cannot_hold_costs_the_spacing_only(scale: float) -> None:
     """Pixels of an Angstrom, in meters: the file and the listing of its planes were errors."""
-    root = shown({"resolution": [scale] * 3, "units": ["m"] * 3})
+    root = make_tree({"resolution": [scale] * 3, "units": ["m"] * 3})
     planes = [entry.name for batch in cast(Directory, root.lookup(b"a.slices")).entries() for entry in batch]
     assert planes == [b"0000.tif", b"0001.tif"]
-    with tifffile.TiffFile(io.BytesIO(file(root, "a.tif"))) as read:
+    with tifffile.TiffFile(io.BytesIO(read_file(root, "a.tif"))) as read:
         np.testing.assert_array_equal(read.asarray(), VALUES)
         assert read.imagej_metadata is not None
         told = read.pages.first.tags.get("XResolution")
@@ -413,16 +416,16 @@ def test_p8_a_spacing_that_tiff_cannot_hold_costs_the_spacing_only(scale: float)
 
 @pytest.mark.parametrize("odd", ['um"\nencoding: gzip', "a\\", '"', "\x01", "a\r\nb", "é"])
 def test_p12_no_unit_and_no_name_of_an_axis_is_a_line_of_a_header(odd: str) -> None:
-    root = shown({"resolution": [1.0, 2.0, 3.0], "units": [odd] * 3}, (f"z{odd}", odd, "x"))
+    root = make_tree({"resolution": [1.0, 2.0, 3.0], "units": [odd] * 3}, (f"z{odd}", odd, "x"))
     for suffix, data in (("nrrd", VALUES.tobytes()), ("raw.nhdr", b"")):
-        header, _, elements = file(root, f"a.{suffix}").partition(b"\n\n")
+        header, _, elements = read_file(root, f"a.{suffix}").partition(b"\n\n")
         lines = header.decode("ascii").splitlines()
         fields = [line.split(":")[0] for line in lines[1:]]
         assert len(fields) == len(set(fields)), lines
         assert [line for line in lines if line.startswith("encoding")] == ["encoding: raw"]
         assert all(line.count('"') in (0, 6) and '\\"' not in line and line.isprintable() for line in lines), lines
         assert elements == data
-    with tifffile.TiffFile(io.BytesIO(file(root, "a.ome.tif"))) as read:
+    with tifffile.TiffFile(io.BytesIO(read_file(root, "a.ome.tif"))) as read:
         assert read.ome_metadata is not None
         ET.fromstring(read.ome_metadata)
 
@@ -430,20 +433,20 @@ def test_p12_no_unit_and_no_name_of_an_axis_is_a_line_of_a_header(odd: str) -> N
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("step", [10**30, -(10**100), -(10**110)])
 def test_a_region_of_one_element_has_a_spacing_whatever_its_step(step: int) -> None:
-    root = shown({"resolution": [1e20, 2.0, 3.0], "units": ["m", "um", "nm"]})
+    root = make_tree({"resolution": [1e20, 2.0, 3.0], "units": ["m", "um", "nm"]})
     region = f"a[::{step},::{step},:]"
     picked = VALUES[::step, ::step]
-    np.testing.assert_array_equal(np.load(io.BytesIO(file(root, f"{region}.npy"))), picked)
-    image = nibabel.Nifti1Image.from_bytes(file(root, f"{region}.nii"))
+    np.testing.assert_array_equal(np.load(io.BytesIO(read_file(root, f"{region}.npy"))), picked)
+    image = nibabel.Nifti1Image.from_bytes(read_file(root, f"{region}.nii"))
     np.testing.assert_array_equal(np.asarray(image.dataobj).T, picked)
     assert np.isfinite(image.affine).all()
-    file(root, f"{region}.mrc")
+    read_file(root, f"{region}.mrc")
 
 
 def test_a_step_beyond_its_dimension_is_the_spacing_all_the_same() -> None:
-    root = shown({"resolution": [4.0, 2.0, 3.0], "units": ["um", "um", "um"]})
+    root = make_tree({"resolution": [4.0, 2.0, 3.0], "units": ["um", "um", "um"]})
     step = max(VALUES.shape) + 3
-    header = nifti_header(file(root, f"a[::{step},:,:].nii"))
+    header = nifti_header(read_file(root, f"a[::{step},:,:].nii"))
     np.testing.assert_allclose(header.get_zooms(), [3e-3, 2e-3, 4e-3 * step], rtol=1e-6)
 
 

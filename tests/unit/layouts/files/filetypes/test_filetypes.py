@@ -48,7 +48,7 @@ SHAPES = [
 """On both sides of all limits, where rank allows it."""
 
 
-def view(shape: tuple[int, ...], dtype: DataType, x_first: bool = False, reverse: bool = False) -> View:
+def make_view(shape: tuple[int, ...], dtype: DataType, x_first: bool = False, reverse: bool = False) -> View:
     order = tuple(reversed(range(len(shape)))) if reverse else None
     metadata = ArrayMetadata(ChunkGrid(shape, (1,) * len(shape)), dtype, order=order)
     return View("a", metadata, whole(shape), Meaning((Axis(),) * len(shape)), x_first)
@@ -61,7 +61,7 @@ def test_formats_say_the_same_of_each_array_whichever_came_before(x_first: bool,
     filetypes._reasons.cache_clear()
     for dtype in DTYPES:
         for shape in shapes:
-            one = view(shape, dtype, x_first, x_first)
+            one = make_view(shape, dtype, x_first, x_first)
             assert reasons(one) == {suffix: kind.refusal(one) for suffix, kind in FILE_TYPES.items()}, (shape, dtype)
 
 
@@ -69,7 +69,7 @@ def test_formats_are_asked_once_for_arrays_that_differ_in_shape_only() -> None:
     """They lie on the same side of the limits of all file types."""
     filetypes._reasons.cache_clear()
     for number in range(1, 30):
-        reasons(view((number, 512, 400 + number), DTYPES[3]))
+        reasons(make_view((number, 512, 400 + number), DTYPES[3]))
     assert filetypes._reasons.cache_info().misses == 1
 
 
@@ -79,13 +79,13 @@ def test_formats_are_asked_once_for_arrays_that_differ_in_shape_only() -> None:
 )
 def test_mrc_holds_as_many_sections_as_its_header_can_say(shape: tuple[int, ...], fits: bool) -> None:
     """The square of a volume's sections was taken: 46,341 of them were too many."""
-    assert (reasons(view(shape, data_type(np.dtype("<i2"))))["mrc"] is None) == fits
+    assert (reasons(make_view(shape, data_type(np.dtype("<i2"))))["mrc"] is None) == fits
 
 
 def test_a_row_of_numbers_is_no_image() -> None:
     """Latitudes had `.nii`, `.mha` and `.envi` beside the two files that matter."""
     images = ("nii", "mha", "raw.mhd", "mrc", "envi", "envi.hdr", "tif", "ome.tif")
     for shape, fits in (((36,), False), ((36, 3), True)):
-        found = reasons(view(shape, data_type(np.dtype("<f4"))))
+        found = reasons(make_view(shape, data_type(np.dtype("<f4"))))
         assert [found[suffix] is None for suffix in images] == [fits] * len(images)
         assert found["csv"] is found["npy"] is found["nrrd"] is None

@@ -42,7 +42,7 @@ TEXTS = [
 ]
 
 
-def store(path: Path, values: Any) -> Path:
+def write_store(path: Path, values: Any) -> Path:
     """A Zarr v2 array `a` of one chunk, not compressed."""
     (path / "s.zarr/a").mkdir(parents=True)
     document = {"zarr_format": 2, "shape": values.shape, "chunks": values.shape, "dtype": values.dtype.str, "order": "C"}
@@ -54,7 +54,7 @@ def store(path: Path, values: Any) -> Path:
     return path / "s.zarr"
 
 
-def made(path: Path, name: str) -> bytes:
+def read_made(path: Path, name: str) -> bytes:
     tree = open_tree(Config(source=str(path), mountpoint="/nowhere", layout="files"))
     try:
         file: Any = tree.root.lookup(name.encode())
@@ -64,7 +64,7 @@ def made(path: Path, name: str) -> bytes:
         tree.close()
 
 
-def rows(content: bytes) -> list[list[str]]:
+def read_rows(content: bytes) -> list[list[str]]:
     return list(csv.reader(io.StringIO(content.decode("utf-8", "surrogateescape"), newline="")))
 
 
@@ -72,17 +72,17 @@ def rows(content: bytes) -> list[list[str]]:
 def test_p12_texts_with_line_breaks_of_any_kind_are_one_cell_each(dtype: str, tmp_path: Path) -> None:
     """A carriage return was not quoted: readers saw another row there."""
     texts = np.array([text.encode() for text in TEXTS] if dtype == "S8" else TEXTS, dtype)
-    assert rows(made(store(tmp_path / "1", texts), "a.csv")) == [["a"], *([text] for text in TEXTS)]
+    assert read_rows(read_made(write_store(tmp_path / "1", texts), "a.csv")) == [["a"], *([text] for text in TEXTS)]
     table = np.stack([texts, texts[::-1]], 1)
     pairs = [list(pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)]
-    assert rows(made(store(tmp_path / "2", table), "a.csv")) == [["c0", "c1"], *pairs]
+    assert read_rows(read_made(write_store(tmp_path / "2", table), "a.csv")) == [["c0", "c1"], *pairs]
 
 
 def test_p12_texts_in_compounds_are_one_cell_each(tmp_path: Path) -> None:
     values = np.zeros(3, [("number", "<i4"), ("text", "<U4"), ("bytes", "S4")])
     values["text"], values["bytes"] = ["a\rb", "\r", ""], [b"\r", b"\xff,", b'"']
-    content = made(store(tmp_path, values), "a.csv")
-    assert rows(content) == [["number", "text", "bytes"], ["0", "a\rb", "\r"], ["0", "\r", "\udcff,"], ["0", "", '"']]
+    content = read_made(write_store(tmp_path, values), "a.csv")
+    assert read_rows(content) == [["number", "text", "bytes"], ["0", "a\rb", "\r"], ["0", "\r", "\udcff,"], ["0", "", '"']]
     assert content.startswith(b"number,text,bytes\n")
 
 
@@ -93,21 +93,21 @@ def test_p3_what_is_no_character_is_damage(code: int, suffix: str, order: str, t
     """It was an error of the program, or bytes that are no text."""
     codes = np.array([97, 0, code, 98], f"{order}u4")
     with pytest.raises(CorruptData):
-        made(store(tmp_path, codes.view(f"{order}U2")), f"a.{suffix}")
+        read_made(write_store(tmp_path, codes.view(f"{order}U2")), f"a.{suffix}")
 
 
 def test_p12_a_zero_character_is_never_left_out_of_hdf5(tmp_path: Path) -> None:
     """HDF5's texts and names end there: it was shown without, which is another text, and may be another's name."""
-    path = store(tmp_path, np.array(["ab", "", "é"], "<U3"))
+    path = write_store(tmp_path, np.array(["ab", "", "é"], "<U3"))
     (path / "a/.zattrs").write_text(json.dumps({"x\0y": 1, "x": 2, "z": "p\0q"}))
-    store(tmp_path / "bad", np.array(["a\0b", "", "c"], "<U3"))
+    write_store(tmp_path / "bad", np.array(["a\0b", "", "c"], "<U3"))
     (tmp_path / "bad/s.zarr/a").rename(path / "bad")
-    with h5py.File(io.BytesIO(made(path, "a.h5"))) as file:
+    with h5py.File(io.BytesIO(read_made(path, "a.h5"))) as file:
         assert file["a"].asstr()[()].tolist() == ["ab", "", "é"]
         assert dict(file["a"].attrs) == {"x": 2, "z": json.dumps("p\0q")}
     with pytest.raises(CorruptData, match="zero characters"):
-        made(path, "bad.h5")
-    with h5py.File(io.BytesIO(made(path, "s.h5"))) as file:
+        read_made(path, "bad.h5")
+    with h5py.File(io.BytesIO(read_made(path, "s.h5"))) as file:
         assert list(file) == ["a"]
         assert "zero characters" in file.attrs["fsbridge_left_out"][0]
 
@@ -118,7 +118,7 @@ def test_p12_numbers_are_written_as_exactly_as_readers_of_text_take_them(dtype: 
     values = np.array([0.1, -0.0, 1, 2049, 65504, 2**31, 16777217, 1e30, 5e-8, np.nan, np.inf, -np.inf], np.float64)
     with np.errstate(over="ignore"):
         values = values.astype(dtype)
-    told = np.array([float(row[0]) for row in rows(made(store(tmp_path, values), "a.csv"))[1:]])
+    told = np.array([float(row[0]) for row in read_rows(read_made(write_store(tmp_path, values), "a.csv"))[1:]])
     np.testing.assert_array_equal(told.astype(dtype), values)
     whole = values == np.floor(values)
     np.testing.assert_array_equal(told[whole], values[whole].astype(np.float64))
@@ -129,7 +129,7 @@ def test_p12_numbers_are_written_as_exactly_as_readers_of_text_take_them(dtype: 
 @pytest.mark.parametrize("dtype", ["<M8", ">M8"])
 def test_p12_times_without_a_unit_are_their_counts(dtype: str, tmp_path: Path) -> None:
     values = np.array([0, -3, 2**62, -(2**63)], "i8").astype(np.dtype(dtype))
-    assert rows(made(store(tmp_path, values), "a.csv")) == [["a"], ["0"], ["-3"], [str(2**62)], [""]]
+    assert read_rows(read_made(write_store(tmp_path, values), "a.csv")) == [["a"], ["0"], ["-3"], [str(2**62)], [""]]
 
 
 def columns(part: Any) -> list[list[str]]:
@@ -155,7 +155,7 @@ def test_p12_texts_are_written_in_parts_and_none_is_left_out(shape: tuple[int, .
     texts = np.array([str(i) * (i % 3000) for i in range(9000)], object).reshape(shape)
     content = bytes(text._csv(texts, ["a"], columns, None, 1 << 28))
     csv.field_size_limit(1 << 20)
-    assert rows(content) == [["a"], *texts.reshape(len(texts), -1).tolist()]
+    assert read_rows(content) == [["a"], *texts.reshape(len(texts), -1).tolist()]
     if texts.ndim == 1:
         assert text._txt(texts, 1 << 28) == content.removeprefix(b"a\n").replace(b'""', b"")
 

@@ -65,7 +65,7 @@ def open_file(root: Directory, name: bytes = b"s.h5") -> H5Group:
     return file
 
 
-def content(file: H5Group) -> dict[str, list[int]]:
+def read_content(file: H5Group) -> dict[str, list[int]]:
     """The elements of all datasets, by path."""
     handle, values = file.open(), dict[str, list[int]]()
 
@@ -98,12 +98,12 @@ class HookedGroup(FakeGroup):
 
 def hooked_tree(before: Callable[[str], object], deadline: float = PATIENCE) -> Directory:
     """A store with three arrays in such a group, `g0`."""
-    arrays: dict[str, Node] = {f"a{number}": numbers(number) for number in range(3)}
+    arrays: dict[str, Node] = {f"a{number}": make_numbers(number) for number in range(3)}
     root = FakeGroup({"g0": HookedGroup(arrays, before=before)})
     return fake_tree(root, layout="files", read_deadline=deadline, files=("npy",))
 
 
-def numbers(number: int) -> FakeArray:
+def make_numbers(number: int) -> FakeArray:
     return fake_array(np.full(4, number, "<i4"), (4,))
 
 
@@ -131,7 +131,7 @@ def test_p7_a_file_that_takes_longer_than_one_request_is_ready_for_a_later(caplo
 
     def is_ready() -> bool:
         try:
-            return content(open_file(root, b"fake.h5"))["g0/a2"] == [2, 2, 2, 2]
+            return read_content(open_file(root, b"fake.h5"))["g0/a2"] == [2, 2, 2, 2]
         except TimedOut:
             return False
 
@@ -160,7 +160,7 @@ def test_p3_failures_in_the_background_are_reported() -> None:
     root = hooked_tree(fail_once("", WriterDied("no file today")))
     with pytest.raises(WriterDied, match="no file today"):
         open_file(root, b"fake.h5")
-    assert content(open_file(root, b"fake.h5"))["g0/a1"] == [1, 1, 1, 1]
+    assert read_content(open_file(root, b"fake.h5"))["g0/a1"] == [1, 1, 1, 1]
 
 
 def test_p3_a_member_that_cannot_be_read_just_now_is_not_left_out() -> None:
@@ -168,14 +168,14 @@ def test_p3_a_member_that_cannot_be_read_just_now_is_not_left_out() -> None:
     root = hooked_tree(fail_once("a1", TimedOut("no answer")))
     with pytest.raises(TimedOut, match="no answer"):
         open_file(root, b"fake.h5")
-    assert content(open_file(root, b"fake.h5"))["g0/a1"] == [1, 1, 1, 1]
+    assert read_content(open_file(root, b"fake.h5"))["g0/a1"] == [1, 1, 1, 1]
 
 
 class OtherArrays(FakeGroup):
     """A group with an array of each name that is asked for."""
 
     def child(self, name: str) -> Node:
-        return numbers(0)
+        return make_numbers(0)
 
     def open_many(self, root: Directory) -> None:
         """Open so many new arrays that the mount keeps no others except those that something holds."""
@@ -188,7 +188,7 @@ class OtherArrays(FakeGroup):
 
 def test_p6_a_large_file_holds_no_arrays() -> None:
     """They are opened again when they are read, and few stay open."""
-    others, arrays = OtherArrays({}), {f"a{number}": numbers(number) for number in range(18)}
+    others, arrays = OtherArrays({}), {f"a{number}": make_numbers(number) for number in range(18)}
     root = fake_tree(FakeGroup({"g": FakeGroup({**arrays}), "others": others}), layout="files")
 
     def count_alive() -> int:
@@ -200,7 +200,7 @@ def test_p6_a_large_file_holds_no_arrays() -> None:
     assert count_alive() == 0
     files = H5Files(Config("s", "/mnt"), KeptLimits(arrays=4, readers=2))
     file = files.find("g", lambda: making)
-    assert content(file) == {f"a{number}": [number] * 4 for number in range(18)}
+    assert read_content(file) == {f"a{number}": [number] * 4 for number in range(18)}
     assert 0 < count_alive() <= 4 + 2
     later = files.find("g", lambda: pytest.fail("made again"))
     assert later.version != file.version, "what was read and forgotten may have changed"
@@ -209,7 +209,7 @@ def test_p6_a_large_file_holds_no_arrays() -> None:
 
 def test_p9_an_array_that_was_forgotten_meanwhile_is_the_same_or_stale() -> None:
     """Few of very many arrays stay known; a reader that goes on in an open file must not get another version."""
-    others, arrays = OtherArrays({}), {f"a{number}": numbers(number) for number in range(8)}
+    others, arrays = OtherArrays({}), {f"a{number}": make_numbers(number) for number in range(8)}
     root = fake_tree(FakeGroup({"g": FakeGroup({**arrays}), "others": others}), layout="files")
     file = H5Group(open_file(root, b"g.h5").making, PATIENCE, KeptLimits(arrays=2, readers=1))
     handle, parts = file.open(), file.walked.twin.parts
@@ -268,7 +268,7 @@ def readers(tmp_path: Path) -> Iterator[TwoReaders]:
         another.close()
 
 
-def numbers_or_stale(handle: H5Handle, start: int) -> list[int]:
+def read_numbers_or_stale(handle: H5Handle, start: int) -> list[int]:
     """Two of them, or none."""
     try:
         return [int(number) for number in np.frombuffer(handle.read(start, 8), "<i4")]
@@ -281,17 +281,17 @@ def test_p9_all_readers_of_an_open_file_get_one_version_of_a_forgotten_array(rea
     one, another, start = readers.one, readers.another, readers.start
     one.read(start, 4)
     readers.forget()
-    assert numbers_or_stale(one, start + 16) == [1, 1]
+    assert read_numbers_or_stale(one, start + 16) == [1, 1]
     readers.forget()
     readers.change(4, 8)
-    assert numbers_or_stale(another, start + 24) == []
-    assert numbers_or_stale(one, start + 24) in ([], [1, 1])
+    assert read_numbers_or_stale(another, start + 24) == []
+    assert read_numbers_or_stale(one, start + 24) in ([], [1, 1])
 
 
 def test_p9_an_array_that_had_changed_when_it_was_forgotten_is_stale(readers: TwoReaders) -> None:
     """Also where another file of it had noticed the change before, and had read nothing of what is there now."""
     one, another, start = readers.one, readers.another, readers.start
-    assert numbers_or_stale(one, start) == [1, 1]
+    assert read_numbers_or_stale(one, start) == [1, 1]
     readers.change(0, 4)
     group = cast(Directory, readers.root.lookup(b"g"))
     for _ in range(2):
@@ -300,22 +300,22 @@ def test_p9_an_array_that_had_changed_when_it_was_forgotten_is_stale(readers: Tw
         except Stale:
             continue
     readers.forget()
-    assert numbers_or_stale(another, start + 8) == []
-    assert numbers_or_stale(one, start + 8) in ([], [1, 1])
+    assert read_numbers_or_stale(another, start + 8) == []
+    assert read_numbers_or_stale(one, start + 8) in ([], [1, 1])
 
 
 def test_p9_changed_elements_need_pages_of_their_own_and_no_new_skeleton(tmp_path: Path) -> None:
     store = write_store(tmp_path)
     with files_of(store) as root:
         file = open_file(root)
-        assert content(file)["g0/a1"] == [1, 1, 1, 1]
+        assert read_content(file)["g0/a1"] == [1, 1, 1, 1]
         assert open_file(root) is file
         handle = file.open()
         zarr.open_array(store / "g0/a1", mode="r+")[...] = np.arange(4) + 7
         later = open_file(root)
         assert later.version != file.version
         assert later.walked is file.walked
-        assert content(later)["g0/a1"] == [7, 8, 9, 10]
+        assert read_content(later)["g0/a1"] == [7, 8, 9, 10]
         handle.close()
 
 
@@ -334,11 +334,11 @@ def test_the_whole_store_has_a_second_name_where_a_member_has_its_first(tmp_path
     """`s.zarr` with a group `s`: `s.h5` is the group's, `s.zarr.h5` the store's."""
     store = write_store(tmp_path)
     with files_of(store) as root:
-        assert content(open_file(root, b"s.zarr.h5")).keys() == {"g0/a0", "g0/a1", "g0/a2"}
+        assert read_content(open_file(root, b"s.zarr.h5")).keys() == {"g0/a0", "g0/a1", "g0/a2"}
     zarr.open_group(store, mode="a").create_group("s/inner").create_array("a", shape=(1,), chunks=(1,), dtype="<i4")[...] = 5
     with files_of(store, ("h5",)) as root:
-        assert content(open_file(root)) == {"inner/a": [5]}
-        assert set(content(open_file(root, b"s.zarr.h5"))) == {"g0/a0", "g0/a1", "g0/a2", "s/inner/a"}
+        assert read_content(open_file(root)) == {"inner/a": [5]}
+        assert set(read_content(open_file(root, b"s.zarr.h5"))) == {"g0/a0", "g0/a1", "g0/a2", "s/inner/a"}
         names = [entry.name for batch in root.entries() for entry in batch]
         assert sorted(names) == [*(b"g0", b"g0.h5", b"g0.json", b"s", b"s.h5", b"s.json", b"s.zarr.h5", b"store.json")]
 
