@@ -71,7 +71,7 @@ def root_directories(source: Source, config: Config, cache: ChunkCache) -> Mappi
 
 
 def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directory:
-    """The root of the tree that shows `source` in the layouts `config.layout`: in one, or with a directory for each."""
+    """Return the root of the tree that shows `source` in its layout; with several layouts, of a directory for each."""
     from fsbridge.layouts.directories import LayoutsDirectory
     from fsbridge.model import as_array
 

@@ -47,14 +47,14 @@ class Numbering:
         return len(self.counts)
 
     def position(self, prefix: Index) -> int:
-        """The number of the node at `prefix`."""
+        """Return the number of the node at `prefix`."""
         linear = 0
         for coordinate, count in zip(prefix, self.counts, strict=False):
             linear = linear * count + coordinate
         return self.levels[len(prefix)] + linear
 
     def prefix(self, position: int) -> Index:
-        """The coordinates of the node at `position`."""
+        """Return the coordinates of the node at `position`."""
         level = bisect_right(self.levels, position) - 1
         linear = position - self.levels[level]
         prefix = [0] * level
@@ -118,7 +118,7 @@ class ChunkSpace(Numbering, Space):
         return self.counts[len(prefix)]
 
     def file_size(self, cell: Index) -> int | None:
-        """Size of a file in bytes; None if it is only known from the stored bytes."""
+        """Return the size of a file in bytes; None if only the stored bytes tell it."""
         form = self.form(cell)
         size = self.chunks.size(self.index(cell)) if form is None else form.size
         return size if size is None or size <= MAX_SIZE else MAX_SIZE
@@ -132,17 +132,17 @@ class ChunkSpace(Numbering, Space):
     # What is the same for all
 
     def directory_attrs(self, prefix: Index) -> Attrs:
-        """Attributes of the directory at `prefix`; NotFound if no chunk is stored below."""
+        """Return the attributes of the directory at `prefix`; NotFound if no chunk is stored below."""
         return Attrs("directory", 0, self.find_prefix(prefix))
 
     def node(self, position: int) -> AnyNode:
-        """The node at `position`, whether or not it is stored."""
+        """Return the node at `position`, whether or not it is stored."""
         prefix = self.prefix(position)
         deepest = len(prefix) == len(self.counts)
         return ChunkFile(self, prefix, None, None, position) if deepest else ChunkDirectory(self, prefix)
 
     def name(self, position: int) -> str:
-        """The path of the node at `position` below the array's directory."""
+        """Return the path of the node at `position` below the array's directory."""
         return "/".join(map(str, self.prefix(position))) or "0"
 
     def fetch(self, position: int) -> bool:
@@ -160,7 +160,7 @@ class ChunkSpace(Numbering, Space):
         return None if left is None else positions[left]
 
     def stored(self, prefix: Index) -> AnyNode:
-        """The node at `prefix` if the store has it, else NotFound."""
+        """Return the node at `prefix`; NotFound if the store does not have it."""
         if len(prefix) < self.rank:
             return ChunkDirectory(self, prefix, self.directory_attrs(prefix))
         info = self.find(prefix)
@@ -169,7 +169,7 @@ class ChunkSpace(Numbering, Space):
         return ChunkFile(self, prefix, None, info)
 
     def entry(self, cell: Index, name: bytes, mtime_ns: int) -> Entry | None:
-        """A stored file as a member of a listing; None if it was removed meanwhile."""
+        """Return a stored file as a member of a listing; None if it was removed meanwhile."""
         size = self.file_size(cell)
         if size is not None:
             return Entry(name, Attrs("file", size, mtime_ns), self.position(cell))
@@ -266,7 +266,7 @@ class ChunkFile(File):
         return ChunkFile(self.of, self.at, identify(self.seen)) if self.seen is not None else None
 
     def attrs(self) -> Attrs:
-        """Size in bytes (None if only decoding the chunk can tell it) and the stored object's mtime."""
+        """Return the size in bytes (None if only decoding the chunk can tell it) and the stored object's mtime."""
         info = self.of.find(self.at, self.version) if self.seen is None else self.seen
         return Attrs("file", self.of.file_size(self.at), info.mtime_ns)
 
@@ -286,7 +286,7 @@ class ChunkFile(File):
         }
 
     def open(self) -> Handle:
-        """Open the chunk as it is now; Stale when the array's metadata is no longer this version's."""
+        """Open the chunk as it is now; Stale if the array's metadata has changed."""
         return self.of.open(self.at, self.version)
 
 
@@ -311,7 +311,7 @@ class ConvertedHandle(Handle):
         return None if data is None else self._form.convert(offset, stop, data)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """The bytes, decoding the chunk as `DecodedChunk.read` does."""
+        """Return the bytes, for which the chunk is decoded as `DecodedChunk.read` does it."""
         stop = max(offset, min(offset + size, self.size))
         first, last = self._form.extent(offset, stop)
         data = self._chunk.read(first, last - first) if first < last else b""

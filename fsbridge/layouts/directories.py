@@ -53,28 +53,28 @@ class Layout(Protocol):
         """True if arrays of that format may be left out, so that a listing must open members to know."""
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
-        """Why an array is left out; None if it can be shown."""
+        """Return why an array is left out; None if it can be shown."""
 
     def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]] | None:
-        """File names of the array `name`, grouped by whether a listing shows them; None if arrays are directories."""
+        """Return the file names of an array, grouped by whether a listing shows them; None if arrays are directories."""
 
     def group_file_names(self, name: str, group: Group) -> dict[str, list[str]] | None:
-        """Return the same of the group `name`, which is empty for the root; None if groups have no files of their own."""
+        """Return what `file_names` does, of a group (no `name`: the root); None if groups have no files of their own."""
 
     def describe(self, group: Group) -> JSON:
         """Return what the documents of a group are made of, such as its attributes."""
 
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
-        """The documents of the group at the path `names`, by file name, made of what `describe` said of it."""
+        """Return the documents of the group at the path `names`, by file name. `described`: what `describe` has returned."""
 
     def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
         """Return documents by file name. `root`: the array is the whole mount; `around`: see `ArrayDirectory.around`."""
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
-        """What a group's directory contains."""
+        """Return what a group's directory contains."""
 
     def array(self, path: PathDirectory, array: Array) -> ArrayDirectory:
-        """What an array's directory contains."""
+        """Return what an array's directory contains."""
 
 
 class PathDirectory(Directory):
@@ -234,7 +234,7 @@ class GroupDirectory(Contents):
         yield batch
 
     def members(self, group: Group, others: list[OtherFile]) -> Iterable[Child]:
-        """All members, for a listing. `others` gets the other files."""
+        """Return all members, for a listing. `others` gets the other files."""
         return group.listing(others.append)
 
     def list_member(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
@@ -252,7 +252,7 @@ class GroupDirectory(Contents):
         return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
 
     def find(self, group: Group, name: str) -> AnyNode:
-        """The member `name`; NotFound if there is none."""
+        """Return the member `name`; NotFound if there is none."""
         node = group.child(name)
         reason = self.refusal(node)
         if reason is not None:
@@ -262,7 +262,7 @@ class GroupDirectory(Contents):
         return self.directory(name, node)
 
     def refusal(self, node: Node) -> str | None:
-        """Why a member is left out; None if it is shown."""
+        """Return why a member is left out; None if it is shown."""
         array = as_array(node)
         return None if array is None else self.path.layout.refusal(array.metadata)
 
@@ -277,11 +277,11 @@ class GroupDirectory(Contents):
         return reason is not None
 
     def directory(self, name: str, node: Group | Array | None = None) -> PathDirectory:
-        """The directory of the member `name`, which is `node` if it has been opened already."""
+        """Return the directory of the member `name`. `node`: the member, if it has been opened already."""
         return PathDirectory(self.path.layout, self.path.member.child(name, node))
 
     def documents(self) -> Mapping[bytes, bytes]:
-        """The layout's documents by name, as the group is now."""
+        """Return the layout's documents by name, as the group is now."""
         return self.own_documents()
 
     def measure_documents(self) -> Mapping[bytes, bytes]:
@@ -289,7 +289,7 @@ class GroupDirectory(Contents):
         return self.documents()
 
     def own_documents(self) -> Mapping[bytes, bytes]:
-        """The documents without what they say of members. Large ones are cached until the group's attributes change.
+        """Return the documents without what they say of members. Large ones are cached until the group's attributes change.
 
         A directory of other files alone has none, or programs would take the document for one of the files.
         """
@@ -356,7 +356,7 @@ class ArrayDirectory(Contents):
         return document_file(self.path, name, content, self.array.mtime_ns)
 
     def chunk(self, name: bytes) -> AnyNode:
-        """The chunk file, or the directory of chunk files, that is called `name`; NotFound if the store has none."""
+        """Return the chunk file, or the directory of chunk files, that is called `name`; NotFound if the store has none."""
         raise NotFound(f"the array's directory has no member {name!r}")
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
@@ -368,7 +368,7 @@ class ArrayDirectory(Contents):
         return None
 
     def documents(self) -> Mapping[bytes, bytes]:
-        """The layout's documents by name."""
+        """Return the layout's documents by name."""
         path, metadata, around = self.path, self.array.metadata, self.around()
         layout, names, rendered = path.layout, path.member.names, path.member.context.rendered
         return rendered.share(

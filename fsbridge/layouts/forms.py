@@ -80,7 +80,7 @@ class ChunkForm:
         return min(box.offset for box in boxes), max(box.end for box in boxes) + self.itemsize
 
     def convert(self, start: int, stop: int, data: Buffer) -> Buffer:
-        """The file's bytes [start, stop), made of `data`: the decoded chunk's bytes `extent(start, stop)`."""
+        """Return the file's bytes [start, stop). `data`: the decoded chunk's bytes `extent(start, stop)`."""
         first, last = self._elements(start, stop)
         offset = start - len(self.header) - first * self.itemsize  # negative inside the header
         count = stop - max(start, len(self.header))
@@ -112,7 +112,7 @@ class ChunkForm:
         return result.view(np.uint8).data
 
     def _types(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
-        """An element in the decoded chunk, and in the file."""
+        """Return the type of an element in the decoded chunk, and its type in the file."""
         if self.itemsize not in (1, 2, 4, 8):
             opaque = np.dtype(f"V{self.itemsize}")
             return opaque, opaque

@@ -50,7 +50,7 @@ def _encode(value: JSON, scalars: _Scalars) -> bytes:
 
 
 def _write(value: JSON, newline: str, scalars: _Scalars, pieces: list[str], text: bytearray) -> None:
-    """Indented JSON with innermost lists and objects on one line, as a person would write a shape."""
+    """Write indented JSON with innermost lists and objects on one line, as a person would write a shape."""
     write = scalars.get(type(value))
     if write is not None:
         pieces.append(write(value))
@@ -131,7 +131,7 @@ def spell_fill(metadata: ArrayMetadata) -> JSON:
 
 
 def fill_value(dtype: DataType, fill: bytes | str | None) -> JSON:
-    """The `fill_value` member for `fill` (one element's bytes, or the element itself for variable length)."""
+    """Return the `fill_value` member for `fill` (one element's bytes, or the element itself for variable length)."""
     if dtype.serializer == "optional":
         return None
     if dtype.serializer == "vlen-utf8":
@@ -198,5 +198,5 @@ def text(fill: bytes | str | None) -> str:
 
 
 def in_base64(raw: bytes) -> str:
-    """Bytes in base64."""
+    """Return bytes in base64."""
     return base64.b64encode(raw).decode("ascii")

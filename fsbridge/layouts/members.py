@@ -105,7 +105,7 @@ class SourceMember:
         self._is_new = False  # true if the present question has opened it, which then needs no second look
 
     def __str__(self) -> str:
-        """The path, for people."""
+        """Return the path, for people."""
         return "/".join(("", *self.names))
 
     @property
@@ -127,7 +127,7 @@ class SourceMember:
         return "/".join((config.source.rstrip("/") or "/", *config.inside, *self.names))
 
     def decoded(self, array: Array) -> DecodedArray:
-        """The chunks of one version of the array that is here, which all layouts share."""
+        """Return the chunks of one version of the array that is here. All layouts share them."""
         return self.context.decoded(array, self.names)
 
     def refresh_node(self) -> Group | Array:
@@ -196,7 +196,7 @@ class SourceMember:
         return all_attributes
 
     def child(self, name: str, node: Group | Array | None = None) -> SourceMember:
-        """The member `name` of this group, which is `node` if it has been opened already."""
+        """Return the member `name` of this group. `node`: the member, if it has been opened already."""
         limit = self.context.config.limits.depth
         if len(self.names) >= limit:
             raise TooDeep(f"{self}/{name}: more than {limit} nested groups")
@@ -274,7 +274,7 @@ def _leading(member: SourceMember, layout: str, links: list[Child], dropped: Not
 
 
 def child_or_none(group: Group, name: str, lacks: Callable[[str], bool] = lambda name: False) -> Node | None:
-    """The member of a group; None if there is none, or if `lacks` says so."""
+    """Return the member of a group; None if there is none, or if `lacks` says so."""
     try:
         return None if lacks(name) else group.child(name)
     except NotFound:

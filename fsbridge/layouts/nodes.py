@@ -25,7 +25,7 @@ def file_name(name: str, taken: frozenset[bytes]) -> bytes:
 
 
 def model_name(name: bytes, taken: frozenset[bytes]) -> str:
-    """The member's name behind a file name; NotFound when there can be none."""
+    """Return the member's name that a file name stands for; NotFound if there can be none."""
     for document in taken:
         if name == b"%%%02X" % document[0] + document[1:]:
             return document.decode()
@@ -91,7 +91,7 @@ class RenderedDocuments:
 class DocumentFile(File):
     """A file made in memory. A digest of its bytes is its version, and all that is kept between two uses.
 
-    `render` makes the bytes again (None: the document no longer exists), because an open must see the present store.
+    `render` makes the bytes again (None: the document no longer exists), because opening must show the present store.
     """
 
     __slots__ = ("_mtime_ns", "_render", "_size", "version")
@@ -115,7 +115,7 @@ class DocumentFile(File):
         return Attrs("file", self._size, self._mtime_ns)
 
     def open(self) -> BytesHandle:
-        """Open it; Stale when the metadata is no longer what this file shows."""
+        """Open the file; Stale if what it was made of has changed."""
         content = self._render()
         if content is None or _digest(content) != self.version:
             raise Stale("the metadata has changed since the file was looked up")

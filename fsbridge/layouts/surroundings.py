@@ -56,7 +56,7 @@ _GROUPS, _MEMBERS = True, False
 """The keys of the groups above, and of the names of the members of the nearest one."""
 
 _MOST_MEMBERS = 256
-"""Most members of a group whose names are read."""
+"""Most members that a group may have if their names are read."""
 
 
 class Variable(NamedTuple):
@@ -226,7 +226,7 @@ class Look:
         return self._elements(array, whole(shape))
 
     def label(self, name: str, length: int, pick: Pick) -> tuple[NDArray[Any], Values] | None:
-        """Return the elements of an array beside that are picked, and what they mean; None if it has not `length`.
+        """Return the picked elements of an array beside, and what they mean; None unless it has the length `length`.
 
         They are read anew, so they have no part in the version.
         """
@@ -334,11 +334,11 @@ class Surroundings:
         return Variable(beside.values, zarr2_attributes(beside.array.metadata))
 
     def label(self, name: str, length: int, pick: Pick) -> tuple[NDArray[Any], Values] | None:
-        """Return what `Look.label` finds just now."""
+        """Return what `Look.label` finds now."""
         return self._look.label(name, length, pick)
 
     def words(self, from_root: bool, path: Path) -> NDArray[Any] | None:
-        """Return what `Look.words` finds just now."""
+        """Return what `Look.words` finds now."""
         return self._look.words(from_root, path)
 
     def meaning(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Meaning:

@@ -34,7 +34,7 @@ GROUP, ARRAY, ATTRIBUTES = b".zgroup", b".zarray", b".zattrs"
 
 
 def group_documents(attributes: Mapping[str, JSON]) -> dict[bytes, bytes]:
-    """The documents of a group, by file name."""
+    """Return the documents of a group, by file name."""
     return {GROUP: encode({"zarr_format": 2}), ATTRIBUTES: encode(dict(attributes))}
 
 
@@ -101,7 +101,7 @@ def _typestr(of: np.dtype[Any]) -> str:
 
 
 def _fields(of: np.dtype[Any]) -> JSON:
-    """A packed struct as a list of `[name, type]` and `[name, type, shape]`."""
+    """Return a packed struct as a list of `[name, type]` and `[name, type, shape]`."""
     entries: list[JSON] = []
     fields: Any = of.fields
     for name in of.names or ():
@@ -268,7 +268,7 @@ class ConsolidatedGroup(GroupDirectory):
         yield from stream
 
     def _make(self) -> bytes:
-        """The document as it is now."""
+        """Return the document as it is now."""
         with from_now():
             return consolidated_document(self.path)
 

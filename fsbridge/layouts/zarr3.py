@@ -25,7 +25,7 @@ DOCUMENT = "zarr.json"
 
 
 def group_document(attributes: Mapping[str, JSON]) -> bytes:
-    """`zarr.json` of a group."""
+    """Return `zarr.json` of a group."""
     return encode({"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)})
 
 
@@ -49,7 +49,7 @@ def array_document(metadata: ArrayMetadata, names: Sequence[str] | None = None) 
 
 
 def chunk_grid(metadata: ArrayMetadata) -> JSON:
-    """The `chunk_grid` member: `regular`, or `rectilinear` as zarr-python 3.4 spells it."""
+    """Return the `chunk_grid` member: `regular`, or `rectilinear` as zarr-python 3.4 spells it."""
     edges = [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges]
     if metadata.grid.regular:
         return {"name": "regular", "configuration": {"chunk_shape": edges}}
@@ -149,7 +149,7 @@ class Zarr3Group(GroupDirectory):
         return 0 < self.group.copies() <= MAX_MEMBERS
 
     def _consolidate(self) -> JSON:
-        """What zarr-python 3 calls `consolidated_metadata`; None, with a line in the log, if it cannot be complete."""
+        """Return zarr-python 3's `consolidated_metadata`; None, with a line in the log, if it cannot be complete."""
         descendants = Descendants(MAX_MEMBERS + 1, CONSOLIDATED)
         try:
             with from_now():

@@ -235,7 +235,7 @@ class FilesGroup(OpenGroup):
             return not isinstance(error, NotFound)
 
     def _find(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
-        """Like `find`, but without looking for members for which `lacks` is true; None if nothing has that name."""
+        """Do as `find`, but look for no members of which `lacks` is true; return None if nothing has that name."""
         node, error = None, None
         try:
             node = child_or_none(group, name, lacks)

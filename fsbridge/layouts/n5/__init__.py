@@ -87,7 +87,7 @@ class BlockListings:
         self._kept = LRU[DecodedChunks, SlowListing[_StoredBlocks]](most_kept)
 
     def scan(self, chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
-        """What is stored below `prefix` of the reversed grid, in batches, as `model.Chunks.scan` gives it.
+        """Yield what is stored below `prefix` of the reversed grid, in batches, as `model.Chunks.scan` does.
 
         `mtime_ns`: the mtime of all members if they are directories; None if they are files, which have their own.
         """

@@ -36,7 +36,7 @@ _STRUCTURAL = frozenset(("n5", "dimensions", "blockSize", "dataType", "compressi
 
 
 def refusal(metadata: ArrayMetadata) -> str | None:
-    """Why N5 cannot hold the array; None if it can."""
+    """Return why N5 cannot hold the array; None if it can."""
     kind = data_type(metadata)
     if kind is None:
         return f"N5 has no data type {metadata.dtype.native}"
@@ -69,7 +69,7 @@ def reversed_axes(metadata: ArrayMetadata) -> bool:
 
 
 def native(documents: Mapping[str, JSON]) -> Mapping[str, JSON] | None:
-    """The source's own `attributes.json`, if it is N5."""
+    """Return the source's own `attributes.json`; None if it is not N5."""
     return cast(Mapping[str, JSON] | None, documents.get(DOCUMENT.decode()))
 
 

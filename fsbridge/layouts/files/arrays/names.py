@@ -86,7 +86,7 @@ NO_NEIGHBOURS = Neighbours()
 
 
 def full_store_name(source: str) -> str:
-    """The store's name with its suffix."""
+    """Return the store's name with its suffix."""
     return source.rstrip("/").rpartition("/")[2] or "root"
 
 

@@ -103,7 +103,7 @@ def _reasons(key: _Alike) -> Mapping[str, str | None]:
 
 
 def list_suffixes(view: View, wanted: Sequence[str]) -> list[str]:
-    """Suffixes of the files that a listing shows for `--files wanted`, those that can hold the array."""
+    """Return the suffixes of the files that a listing with `--files wanted` shows: those that can hold the array."""
     fits = reasons(view)
     suffixes: list[str] = []
     for suffix in chain.from_iterable(SEVERAL.get(one, (one,)) for one in wanted):

@@ -152,7 +152,7 @@ def list_of(cells: Sequence[str], is_text: bool) -> str:
 
 
 def cells_of(values: NDArray[Any], missing: Sequence[int | float] = (), absent: str = "") -> list[str]:
-    """Each value as text that reads back as the same value, `absent` for those that the source calls missing.
+    """Return each value as text that reads back as the same value, `absent` for those that the source calls missing.
 
     `missing`: numbers that stand for such elements, as the element type has them.
     """

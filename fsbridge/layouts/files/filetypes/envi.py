@@ -23,7 +23,7 @@ MAX_BANDS = 4096
 
 
 def envi(view: View) -> FileMap:
-    """The elements, band by band."""
+    """Return the plan of a file of the elements, band by band."""
     return whole_file(view, b"", view.picture, check_dtype(view, *_TYPES))
 
 
@@ -95,7 +95,7 @@ def _map_info(view: View) -> str | None:
 
 
 def _georeference(view: View) -> Georeference | None:
-    """Return the place of a map whose bands, and not elements, are its colours."""
+    """Return the place of a map that has its colours in bands, and not in elements."""
     return georeference(view) if color_axis(view) in (None, view.picture[0]) else None
 
 

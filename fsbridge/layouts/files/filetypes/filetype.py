@@ -70,7 +70,7 @@ class FileType:
     chosen: bool = True
 
     def refusal(self, view: View) -> str | None:
-        """Why the file cannot hold the array; None if it can. Makes no header and imports no library."""
+        """Return why the file cannot hold the array; None if it can. Makes no header and imports no library."""
         try:
             self._check(view)
         except Unfit as error:
@@ -158,22 +158,22 @@ def check_rank(view: View, least: int, most: int) -> None:
 
 
 def extent(view: View) -> int:
-    """The longest dimension."""
+    """Return the length of the longest dimension."""
     return max(view.shape, default=1)
 
 
 def elements(view: View) -> int:
-    """Number of elements of the region."""
+    """Return the number of elements of the region."""
     return view.selection.size
 
 
 def texts(view: View) -> int:
-    """Number of elements of variable length. Each takes some sixty bytes of memory while a file is made."""
+    """Return the number of elements of variable length. Each takes some sixty bytes of memory while a file is made."""
     return view.selection.size if view.dtype is None else 0
 
 
 def nbytes(view: View) -> int:
-    """Bytes of all elements."""
+    """Return the bytes of all elements."""
     return view.selection.size * view.metadata.dtype.itemsize
 
 

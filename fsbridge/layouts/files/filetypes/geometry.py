@@ -47,7 +47,7 @@ def spacing(axis: Axis, unit: str | None) -> float:
 
 
 def offset(axis: Axis, unit: str | None) -> float:
-    """The axis' offset, converted as its spacing is."""
+    """Return the axis' offset, converted as its spacing is."""
     number = None if unit is None else converted(axis.offset, axis.unit, unit)
     return axis.offset if number is None else number
 

@@ -15,7 +15,7 @@ _TYPES = {
 
 
 def mha(view: View) -> FileMap:
-    """Header and elements in one file."""
+    """Return the plan of one file of header and elements."""
     return whole_file(view, _header(view, "LOCAL"), volume(view), check_dtype(view, *_TYPES))
 
 

@@ -28,7 +28,7 @@ MAX_RANK, MAX_SPACE = 16, 8
 
 
 def nrrd(view: View) -> FileMap:
-    """Header and elements in one file."""
+    """Return the plan of one file of header and elements."""
     dtype = narrow_dtype(view, *_TYPES)
     return whole_file(view, _header(view, dtype, ""), volume(view), dtype)
 

@@ -51,7 +51,7 @@ def png(view: View) -> Generated:
 
 
 def _raw_bytes(view: View) -> int:
-    """Bytes of all rows of a PNG, with the filter byte that each row begins with."""
+    """Return the bytes of all rows of a PNG, with the filter byte that each row begins with."""
     color = color_axis(view)
     order = view.picture if color is None else color_order(view, color)
     rows = order[-3:-2] if color is not None else order[-2:-1]

@@ -67,7 +67,7 @@ def _curves(view: View, drawn: Callable[[Figure], bytes]) -> Generated:
 
 
 def _place(view: View, label: Label) -> View:
-    """Return a view whose first dimension has the positions that a label says."""
+    """Return a view with the positions that a label says along its first dimension."""
     import numpy as np
 
     number, pick = view.selection.kept[0], view.selection.picks[view.selection.kept[0]]
@@ -78,7 +78,7 @@ def _place(view: View, label: Label) -> View:
 
 
 def _chunk_bytes(view: View) -> int:
-    """Bytes of the largest chunk."""
+    """Return the bytes of the largest chunk."""
     edges = (max(edge) if isinstance(edge, tuple) else edge for edge in view.metadata.grid.edges)
     return math.prod(edges) * view.metadata.dtype.itemsize
 

@@ -194,7 +194,7 @@ class Pyramid:
         return _align(table) + sum(_align(value) for value in values if value > room)
 
     def _tags(self, level: Level, tiles: int, reduced: bool) -> dict[int, tuple[int, int, bytes]]:
-        """Return the tags in the IFD of one plane, whose first tile lies at the offset `tiles`."""
+        """Return the tags in the IFD of one plane. `tiles`: the offset of its first tile."""
         import numpy as np
 
         count, kind, order = math.prod(level.grid), _LONG8 if self.big else _LONG, self._order

@@ -131,7 +131,7 @@ def _csv(
 
 
 def _batches(elements: NDArray[Any], across: int = 1) -> Iterator[NDArray[Any]]:
-    """The elements, some rows at a time. `across`: cells of a row."""
+    """Yield the elements, some rows at a time. `across`: number of cells in a row."""
     start, rows = 0, len(elements)
     while start < rows:
         stop = min(rows, start + _BATCH_ROWS)
@@ -145,7 +145,7 @@ def _batches(elements: NDArray[Any], across: int = 1) -> Iterator[NDArray[Any]]:
 
 
 def _length(elements: NDArray[Any], row: int) -> int:
-    """Characters or bytes of the elements of a row, each of variable length."""
+    """Return the number of characters or bytes in the elements of a row, which have variable lengths."""
     return len(elements[row]) if elements.ndim == 1 else sum(map(len, elements[row].reshape(-1).tolist()))
 
 
@@ -197,7 +197,7 @@ def _check_size(size: int, limit: int) -> None:
 
 
 def _across(view: View) -> int:
-    """Columns of a table of plain elements."""
+    """Return the number of columns of a table of plain elements."""
     return view.shape[1] if len(view.shape) == 2 else 1
 
 

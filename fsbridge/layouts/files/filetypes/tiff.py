@@ -47,7 +47,7 @@ MOST = 2.0**32 - 1
 
 
 def tif(view: View) -> FileMap:
-    """A TIFF that stock ImageJ opens, as a virtual stack of any size. Above 4 GB other readers see its first page only."""
+    """Return a TIFF that stock ImageJ opens, as a virtual stack of any size. Above 4 GB others see only its first page."""
     return _tif(view, narrow_dtype(view, *_TIF))
 
 
@@ -126,7 +126,7 @@ def _description(shape: Sequence[int], metadata: dict[str, Any]) -> str:
 
 
 def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[str, Any]:
-    """Names, colours and windows of channels, as ImageJ's dialect has them."""
+    """Return names, colours and windows of channels, as ImageJ's dialect has them."""
     import numpy as np
 
     channels = view.image.channels if view.image is not None else ()
@@ -171,12 +171,12 @@ def _gdal(view: View, bands: int = 1, names: Sequence[str] = ()) -> list[Tag]:
 
 
 def _escape_twice(text: str) -> str:
-    """Escape a text twice, as GDAL's own writer does, because its reader otherwise stops at an &."""
+    """Escape a text twice, as GDAL's own writer does, because its reader stops at an & otherwise."""
     return html.escape(html.escape(text, quote=False), quote=False).encode("ascii", "xmlcharrefreplace").decode()
 
 
 def ome(view: View) -> FileMap:
-    """An OME-TIFF for Bio-Formats, QuPath, napari and libtiff, spacing in the source's unit; above 4 GiB a BigTIFF."""
+    """Return an OME-TIFF for Bio-Formats, QuPath, napari, libtiff, spacing in the source's unit; a BigTIFF above 4 GiB."""
     from uuid import NAMESPACE_OID, uuid5
 
     dtype, color = narrow_dtype(view, *_OME), color_axis(view)
@@ -218,7 +218,7 @@ def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape
 
 
 def _rgba(color: tuple[int, int, int]) -> int:
-    """An opaque colour as OME writes it: red, green, blue, alpha in a signed integer of 32 bits."""
+    """Return an opaque colour as OME writes it: red, green, blue, alpha in a signed integer of 32 bits."""
     return int.from_bytes(bytes((*color, 255)), "big", signed=True)
 
 
@@ -228,7 +228,7 @@ def xml_text(name: str) -> str:
 
 
 def _plane_bytes(view: View) -> int:
-    """Bytes of a page."""
+    """Return the bytes of a page."""
     plane = view.selection.size if color_axis(view) is not None else math.prod(view.picture_shape[-2:])
     return plane * view.metadata.dtype.itemsize
 

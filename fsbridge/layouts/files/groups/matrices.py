@@ -78,7 +78,7 @@ class MatrixFile(File):
         return Attrs("file", self._size, max(array.mtime_ns() for array in self._arrays))
 
     def open(self) -> Handle:
-        """Open it; Stale if an array has changed. CorruptData if the rows do not end where the elements do."""
+        """Open the file; Stale if an array has changed, CorruptData if the rows do not end where the elements do."""
         before_waiting()
         if MatrixFile(self._shown).version != self.version:
             raise Stale(f"{self._shown.path.member}: the arrays of the matrix have changed")
@@ -119,7 +119,7 @@ class MatrixFile(File):
 
     @property
     def step(self) -> int:
-        """Bytes of a line."""
+        """Number of bytes of a line."""
         return sum(self._widths) + 3
 
 
@@ -178,7 +178,7 @@ class NamesFile(File):
         return Attrs("file", len(self._make()), self.attrs().mtime_ns)
 
     def open(self) -> Handle:
-        """Open it; Stale if the names are others by now."""
+        """Open the file; Stale if the names have changed."""
         before_waiting()
         if NamesFile(self._shown, self._of_columns).version != self.version:
             raise Stale(f"{self._shown.path.member}: the names have changed")

@@ -37,7 +37,7 @@ class PyramidFile(File):
     """All levels of an image in one file. Its version consists of its arrays' versions and of its description."""
 
     def __init__(self, name: str, images: Sequence[Sequence[OpenArray]], again: Callable[[], PyramidFile]) -> None:
-        """`again` makes a node of the present file, to detect changes at an open. NotFound if TIFF cannot hold the image."""
+        """`again` makes the file as it is now, so that an open detects changes. NotFound if TIFF cannot hold the image."""
         before_waiting()  # because the header needs a library
         if not images:
             raise NotFound(f"{name}: the group is no image of several levels")

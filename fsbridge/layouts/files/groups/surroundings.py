@@ -64,23 +64,23 @@ class OpenGroup(GroupDirectory):
 
     @property
     def called(self) -> str:
-        """What the group's files are called: as the group, or as the store without its suffix."""
+        """The name that the group's files have: that of the group, or of the store without its suffix."""
         names = self.path.member.names
         return names[-1] if names else store_name(self._tree.config.place)
 
     @property
     def kinds(self) -> Sequence[Any]:
-        """All kinds of files of groups: each is a `GroupFile`, whose module imports this one."""
+        """All kinds of files of groups: each is a `GroupFile`, which is in a module that imports this one."""
         return self._tree.kinds
 
     @property
     def listed_as(self) -> str:
-        """What a listing calls the group's files: those of the root get its whole name if a member has the short one."""
+        """The name of the group's files in a listing; the root's have the store's whole name if a member has the short one."""
         root = not self.path.member.names
         return self.store if root and has_child(self.group, self.called) else self.called
 
     def path_of(self, suffix: str) -> str:
-        """Return the path of the group's file with that suffix, for people."""
+        """Return the path of the group's file with that suffix, for messages."""
         return "/".join([*self.path.member.names[:-1], f"{self.called}.{suffix}"])
 
     def part(self, kind: Callable[[Config], T]) -> T:
@@ -88,7 +88,7 @@ class OpenGroup(GroupDirectory):
         return self._tree.part(kind)
 
     def open_array(self, name: str, array: Array, look: Look | None = None) -> OpenArray:
-        """Open an array of the group. `look`: the look of the present question around the group, if there was one."""
+        """Open an array of the group. `look`: what the present question has found around the group, if it has looked."""
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
             raise TooDeep(f"{member}/{name}: too many nested groups")
@@ -166,7 +166,7 @@ class OpenGroup(GroupDirectory):
         return DescriptionFile(opened, self.neighbours().collisions(opened.name), partial(self._describe_again, name))
 
     def is_no_member(self, name: str, error: Exception) -> bool:
-        """True if looking for a member failed, as in a damaged document, but no member of that name is listed."""
+        """True if looking for a member failed, for example at a damaged document, but no member of that name is listed."""
         if isinstance(error, NotFound) or not is_lasting(error) or not ("." in name or "[" in name):
             return False
         return name not in self.neighbours().names
