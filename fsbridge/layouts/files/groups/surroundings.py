@@ -75,7 +75,7 @@ class OpenGroup(GroupDirectory):
 
     @property
     def listed_as(self) -> str:
-        """The name of the group's files in a listing; the root's have the store's whole name if a member has the short one."""
+        """The name of the group's files in a listing: at the root the store's whole name, if a member has the short one."""
         root = not self.path.member.names
         return self.store if root and has_child(self.group, self.called) else self.called
 
