@@ -35,12 +35,12 @@ def test_several_layouts_show_one_directory_each() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "zarr", "zarr3,", "zarr3,zarr3", "zarr3, zarr3"])
-def test_layouts_that_are_none(text: str) -> None:
+def test_names_of_unknown_or_repeated_layouts_are_refused(text: str) -> None:
     with pytest.raises(SetupError):
         parse_layouts(text)
 
 
-def test_p9_a_path_that_becomes_an_array_and_a_group_again() -> None:
+def test_p9_a_path_may_become_an_array_and_then_a_group_again() -> None:
     """A working directory shows what is there now; what was opened of the other is stale."""
     group = FakeGroup({"x": FakeGroup({"y": FakeGroup({})})})
     directory: Any = tree(group).lookup(b"x")
@@ -75,9 +75,7 @@ class Asked(FakeArray):
 
 
 @pytest.mark.parametrize(("immutable", "asked"), [(True, 0), (False, 1)])
-def test_each_further_question_asks_an_array_whether_it_is_current_unless_it_never_changes(
-    immutable: bool, asked: int
-) -> None:
+def test_each_question_asks_an_array_if_it_is_current_unless_it_never_changes(immutable: bool, asked: int) -> None:
     array = Asked(**vars(fake_array(np.ones(2, "u1"), (2,))))
     directory: Any = tree(FakeGroup({"x": array}), immutable=immutable).lookup(b"x")
     directory.attrs()

@@ -304,7 +304,7 @@ class JustWritten:
         raise AssertionError("the file is not remote")
 
 
-def test_p9_just_after_a_change_a_file_is_opened_once_a_further_change_would_show() -> None:
+def test_p9_a_file_just_changed_is_opened_once_a_further_change_would_show() -> None:
     stored = JustWritten([False, False, True])
     assert StoredFileNode(stored, pause_seconds=0.0).open().read(1, 9) == b"bc"
     assert stored.answers == []

@@ -156,9 +156,7 @@ def test_a_look_reads_again_only_what_has_changed(group: SourceMember, tmp_path:
     assert reads == ["x", "bounds", "x"]
 
 
-def test_a_group_has_the_version_of_its_documents_and_is_current_while_one_says_so(
-    group: SourceMember, tmp_path: Path
-) -> None:
+def test_a_group_has_its_documents_version_and_is_current_while_one_says_so(group: SourceMember, tmp_path: Path) -> None:
     found, folder = group.group(), tmp_path / "s/g"
     version = found.version
     assert found.version == version

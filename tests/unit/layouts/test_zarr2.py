@@ -104,7 +104,7 @@ def test_a_scalar_is_called_0(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_data_types(dtype: DataType, shown: Any) -> None:
+def test_data_types_are_written_as_numpy_spells_them(dtype: DataType, shown: Any) -> None:
     metadata = ArrayMetadata(ChunkGrid((1,), (1,)), dtype, bytes(dtype.itemsize))
     found = document(FakeArray(metadata, FakeChunks({})))
     assert found["dtype"] == shown

@@ -215,7 +215,7 @@ def test_links_are_relative_and_escaped() -> None:
         ("<i2", None, 0),
     ],
 )
-def test_fill_values(dtype: str, fill: bytes | None, shown: Any) -> None:
+def test_fill_values_are_written_as_zarr_v3_spells_them(dtype: str, fill: bytes | None, shown: Any) -> None:
     numpy_type = np.dtype(dtype)
     kind = DataType("any", numpy_type.itemsize, endian(numpy_type), dtype, numpy_type)
     array = FakeArray(ArrayMetadata(ChunkGrid((1,), (1,)), kind, fill), FakeChunks({}))

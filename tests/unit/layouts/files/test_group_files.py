@@ -132,9 +132,7 @@ def test_a_new_kind_of_file_is_one_record_and_one_line(store: Path) -> None:
 
 
 @pytest.mark.parametrize("store_name", ["cells.ome.zarr", "cells.zarr"])
-def test_the_files_of_an_image_at_the_root_are_called_after_the_store_without_its_suffixes(
-    tmp_path: Path, store_name: str
-) -> None:
+def test_files_of_an_image_at_the_root_have_the_store_s_name_without_suffixes(tmp_path: Path, store_name: str) -> None:
     add_image(zarr.open_group(tmp_path / store_name, mode="w", zarr_format=2))
     root = root_of(tmp_path / store_name)
     named = cast(Any, root.layout).group_file_names("", zarr_group(root, ""))

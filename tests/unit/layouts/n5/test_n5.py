@@ -71,7 +71,7 @@ def test_readers_see_the_source_with_reversed_axes(
     np.testing.assert_array_equal(by_tensorstore(root / "g/x").read().result(), in_n5)
 
 
-def test_one_dimension_and_none(tmp_path: Path) -> None:
+def test_tensorstore_reads_arrays_of_one_dimension_and_of_none(tmp_path: Path) -> None:
     values = np.arange(5, dtype="<u2")
     root = materialise(FakeGroup({"x": fake_array(values, (2,)), "s": fake_array(np.array(3, "<i4"), ())}), tmp_path)
     assert (root / "x/2").read_bytes() == bytes.fromhex("0000 0001 00000001 0004")
@@ -156,7 +156,7 @@ def test_p12_an_array_without_a_directory_of_chunks_is_its_fill_value(
     np.testing.assert_array_equal(values, expected if values.shape == expected.shape else expected.T)
 
 
-def test_p9_a_filled_block_that_is_stored_meanwhile() -> None:
+def test_p9_a_filled_block_is_stale_once_it_is_stored() -> None:
     array = fake_array(np.full((2, 2), 7, "<i2"), (1, 2), fill=b"\1\0")
     stored = array.chunks.stored.pop((0, 0))
     directory: Any = tree(FakeGroup({"x": array})).lookup(b"x")

@@ -223,9 +223,7 @@ def write_own_attributes(root: Path, form: str) -> list[str]:
 
 @pytest.mark.parametrize("formats", ["npy", "pictures"])
 @pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3"])
-def test_p2_each_listed_size_is_that_of_the_file_of_arrays_that_differ_in_attributes(
-    form: str, formats: str, tmp_path: Path
-) -> None:
+def test_p2_listed_sizes_are_those_of_files_where_attributes_differ(form: str, formats: str, tmp_path: Path) -> None:
     write_own_attributes(tmp_path / "s", form)
     assert len(check_sizes(tmp_path / "s", FORMATS[formats])) > 30
 
@@ -277,9 +275,7 @@ def write_own_shapes(root: Path, form: str) -> list[str]:
 
 @pytest.mark.parametrize("formats", ["npy", "pictures"])
 @pytest.mark.parametrize("form", ["n5", "zarr2", "regular", "sharded", "rectilinear"])
-def test_p2_each_listed_size_is_that_of_the_file_of_arrays_that_differ_in_shape(
-    form: str, formats: str, tmp_path: Path
-) -> None:
+def test_p2_listed_sizes_are_those_of_files_where_shapes_differ(form: str, formats: str, tmp_path: Path) -> None:
     write_own_shapes(tmp_path / "s", form)
     assert len(check_sizes(tmp_path / "s", FORMATS[formats])) > 16
 

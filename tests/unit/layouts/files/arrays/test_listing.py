@@ -180,7 +180,7 @@ def test_a_chunk_that_comes_later_shows_in_the_mtime(store: Path) -> None:
 
 
 @pytest.mark.parametrize("scales", [None, (1.0, 2.0)])
-def test_arrays_that_share_their_metadata_have_the_axes_that_the_group_gives_each(
+def test_arrays_with_shared_metadata_have_the_axes_that_the_group_gives_each(
     scales: tuple[float, ...] | None, tmp_path: Path
 ) -> None:
     def dataset(path: str, scale: float) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def test_p8_a_disk_that_fails_below_one_array_hides_no_other(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("error", [OutOfBudget("no memory"), TimedOut("too late"), CorruptData("damaged")])
-def test_p3_an_array_that_could_not_be_opened_when_it_was_listed_is_never_a_directory(error: FsbridgeError) -> None:
+def test_p3_an_array_that_a_listing_could_not_open_is_never_a_directory(error: FsbridgeError) -> None:
     """It was one once it could be opened, with its files inside; nor is it absent, which a copy would take for removed."""
 
     class Broken(FakeGroup):
@@ -317,7 +317,7 @@ def test_p8_planes_that_classic_tiff_cannot_hold_hide_nothing(tmp_path: Path) ->
     tree.close()
 
 
-def test_p9_an_array_that_was_replaced_or_removed_since_it_was_listed_is_not_opened(tmp_path: Path) -> None:
+def test_p9_an_array_replaced_or_removed_since_it_was_listed_is_not_opened(tmp_path: Path) -> None:
     root = tmp_path / "s.n5"
     for name in ("a", "b", "c", "d"):
         dataset(root / name, "uint8", [4])
@@ -350,7 +350,7 @@ def test_files_are_the_same_ones_in_each_listing(tmp_path: Path) -> None:
     tree.close()
 
 
-def test_p9_a_file_that_was_read_is_another_one_after_its_array_was_dropped_from_memory(tmp_path: Path) -> None:
+def test_p9_a_file_that_was_read_is_another_one_once_its_array_was_dropped(tmp_path: Path) -> None:
     """Only what nothing was read of stays the same: what is around the array may have changed meanwhile."""
     for name in "abcd":
         dataset(tmp_path / "s.n5" / name, "uint8", [4])

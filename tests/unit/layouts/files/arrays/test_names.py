@@ -33,7 +33,7 @@ VALUES: Any = np.arange(5 * 7 * 3).reshape(5, 7, 3)
         ("a.xyz", []),
     ],
 )
-def test_readings(name: str, expected: list[Any]) -> None:
+def test_a_file_name_is_read_in_every_way_with_the_longest_name_first(name: str, expected: list[Any]) -> None:
     assert [tuple(reading) for reading in readings(name)] == expected
 
 
@@ -43,7 +43,7 @@ def test_readings(name: str, expected: list[Any]) -> None:
      ("/data/brain.OME.zarr.zip", "brain"), ("/data/a.b.ome.ozx", "a.b"), ("/data/.ome.zarr", ".ome"),
      ("/data/chrome.zarr", "chrome"), ("/data/plain", "plain"), ("/data/.hidden", ".hidden")],
 )  # fmt: skip
-def test_the_store_s_name(source: str, name: str) -> None:
+def test_files_of_the_root_are_called_after_the_store(source: str, name: str) -> None:
     assert store_name(source) == name
 
 
@@ -52,7 +52,7 @@ def test_the_store_s_name(source: str, name: str) -> None:
     ["1", "-1", ":", "::2", "::-1", "4:1:-2", "2:100", "...,1", "1,...", "0,::3,-2", "5:2", "1:2,", "-100:2", "+1",
      "...", "4::-3,:,1", f"{10**20}:", f":{-(10**20)}", f"::{10**20}", f"::{-(10**20)}"],
 )  # fmt: skip
-def test_regions_are_numpy_s(text: str) -> None:
+def test_regions_select_what_numpy_selects(text: str) -> None:
     expected = eval(f"VALUES[{text}]")
     selection = parse_region(text, VALUES.shape)
     assert selection.shape == expected.shape

@@ -240,8 +240,10 @@ def make_metadata(chunks: tuple[int, ...], order: tuple[int, ...] | None = None)
         ((1, 1), None, ":", Slabs()),
     ],
 )
-def test_what_is_cut(chunks: tuple[int, ...], order: tuple[int, ...] | None, region: str, expected: Slabs) -> None:
-    """Into equal slabs along the slowest dimension; a prime extent is not cut, nor are reads of rows of all."""
+def test_large_chunks_are_cut_into_equal_slabs_where_that_saves_decoding(
+    chunks: tuple[int, ...], order: tuple[int, ...] | None, region: str, expected: Slabs
+) -> None:
+    """Along the slowest dimension. A prime extent is not cut, nor is anything for a reader of a row of each slab."""
     array = make_metadata(chunks, order)
     selection = whole(array.shape) if region == ":" else parse_region(region, array.shape)
     assert choose_slabs(array, selection, order or tuple(range(len(chunks)))) == expected

@@ -91,7 +91,7 @@ def test_p6_a_read_of_many_small_chunks_takes_little_beside_them(shape: tuple[in
 
 
 @pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0)])
-def test_sources_in_another_memory_order(order: tuple[int, ...], tmp_path: Path) -> None:
+def test_sources_in_another_memory_order_are_read_right_in_every_order(order: tuple[int, ...], tmp_path: Path) -> None:
     """Zarr's F order and v3's transpose: chunks are turned round once where the file's fastest dimension is another."""
     array = fake_array(VALUES, (2, 3, 4), order=order)
     for index, content in array.chunks.stored.items():

@@ -67,7 +67,7 @@ def make_numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("dtype", ["u1", "i1", "<i2", ">u2", ">i4", "<u8", "<f4", ">f8", "<c8"])
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
 @pytest.mark.parametrize("x_first", [False, True])
-def test_nifti_by_nibabel(dtype: str, rank: int, x_first: bool) -> None:
+def test_nibabel_reads_nifti_with_spacing_and_places(dtype: str, rank: int, x_first: bool) -> None:
     axes = AXES[-rank:][::-1] if x_first else AXES[-rank:]
     values = make_numbers((2, 3, 4, 5)[-rank:], dtype)
     data = make_content(nii(make_view(values, axes, x_first)), values)
@@ -101,7 +101,7 @@ def read_by_itk(path: Path) -> Any:
     ("unit", "told", "scale"),
     [("millimeter", "mm", 0.5), ("meter", "mm", 500.0), (None, "unknown", 0.5), ("parsec", "unknown", 0.5)],
 )
-def test_nifti_units(unit: str | None, told: str, scale: float) -> None:
+def test_nifti_has_lengths_in_millimeters_if_the_unit_is_known(unit: str | None, told: str, scale: float) -> None:
     values = make_numbers((3, 4, 5), "<f4")
     header = nifti_header(make_content(nii(make_view(values, (Axis("x", unit, 0.5),) * 3)), values))
     assert header.get_xyzt_units()[0] == told
@@ -120,7 +120,7 @@ def test_nifti_has_millimeters_and_seconds() -> None:
 @pytest.mark.filterwarnings("ignore:Setting the dtype on a NumPy array:DeprecationWarning")  # mrcfile 1.5.4, numpy 2.5
 @pytest.mark.parametrize("dtype", ["u1", "i1", "<i2", ">i2", "<u2", ">f4", "<f4", "<f2", "<c8"])
 @pytest.mark.parametrize("rank", [2, 3, 4])
-def test_mrc_by_mrcfile(dtype: str, rank: int, tmp_path: Path) -> None:
+def test_mrcfile_reads_mrc_with_spacing_and_origin(dtype: str, rank: int, tmp_path: Path) -> None:
     values = make_numbers((2, 3, 4, 5)[-rank:], dtype)
     path = tmp_path / "a.mrc"
     path.write_bytes(make_content(mrc(make_view(values, AXES[-rank:])), values))
@@ -138,7 +138,7 @@ def test_mrc_by_mrcfile(dtype: str, rank: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["u1", "i1", "<i2", ">u2", "<i4", ">f4", "<f8"])
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("suffix", ["mha", "nrrd"])
-def test_meta_and_nrrd_by_itk(dtype: str, rank: int, suffix: str, tmp_path: Path) -> None:
+def test_itk_reads_meta_image_and_nrrd_with_spacing_and_places(dtype: str, rank: int, suffix: str, tmp_path: Path) -> None:
     values = make_numbers((3, 4, 5)[-rank:], dtype)
     path = tmp_path / f"a.{suffix}"
     path.write_bytes(make_content({"mha": mha, "nrrd": nrrd}[suffix](make_view(values, AXES[-rank:])), values))
@@ -154,7 +154,7 @@ NAMED = {axis.name: axis for axis in AXES} | {"c": Axis("c", None, None)}
 
 @pytest.mark.parametrize("dtype", ["u1", "<u2", ">u2", ">f4", "<f8", ">u4"])
 @pytest.mark.parametrize("names", ["yx", "zyx", "tyx", "cyx", "tzyx", "ztyx", "czyx", "tczyx", "ctzyx"])
-def test_imagej_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None:
+def test_tifffile_reads_imagej_tiff_with_axes_and_spacing(dtype: str, names: str, tmp_path: Path) -> None:
     shape = tuple({"t": 2, "c": 3, "z": 4, "y": 5, "x": 6}[name] for name in names)
     values = make_numbers(shape, dtype)
     path = tmp_path / "a.tif"
@@ -179,7 +179,7 @@ def test_imagej_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("dtype", ["u1", ">u2", "<f4"])
 @pytest.mark.parametrize("names", ["yx", "zyx", "tzyx", "tczyx", "cztyx"])
-def test_ome_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None:
+def test_tifffile_reads_ome_tiff_with_axes_and_spacing(dtype: str, names: str, tmp_path: Path) -> None:
     shape = tuple({"t": 2, "c": 3, "z": 4, "y": 5, "x": 6}[name] for name in names)
     values = make_numbers(shape, dtype)
     path = tmp_path / "a.ome.tif"

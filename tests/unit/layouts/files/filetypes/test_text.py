@@ -138,7 +138,7 @@ def columns(part: Any) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "txt"])
-def test_p6_texts_take_little_more_than_their_bytes_while_a_file_is_made_of_them(suffix: str) -> None:
+def test_p6_making_a_file_of_texts_takes_little_more_than_their_bytes(suffix: str) -> None:
     texts = np.array(["x" * 100_000] * 100, object)
     tracemalloc.start()
     try:
@@ -160,7 +160,7 @@ def test_p12_texts_are_written_in_parts_and_none_is_left_out(shape: tuple[int, .
         assert text._txt(texts, 1 << 28) == content.removeprefix(b"a\n").replace(b'""', b"")
 
 
-def test_items_of_a_chunk_are_those_that_numcodecs_wrote_or_the_chunk_is_corrupt() -> None:
+def test_items_of_a_chunk_are_those_that_numcodecs_wrote_or_it_is_corrupt() -> None:
     texts = np.array(["a", "", "h\u00e9llo", "d"], object)
     binary = np.array([b"\0", b"", b"\xff\xfe", b"d"], object)
     for kind, codec, items in (("vlen-utf8", numcodecs.VLenUTF8(), texts), ("vlen-bytes", numcodecs.VLenBytes(), binary)):

@@ -484,7 +484,7 @@ def test_p6_a_page_reads_no_more_than_a_hundred_values(is_listed: bool) -> None:
         (np.array("2026-01-01", "M8[D]"), "2026-01-01"),
     ],
 )
-def test_which_arrays_are_shown_as_a_value(values: Any, shown: str | None) -> None:
+def test_single_elements_are_shown_as_values_and_longer_arrays_are_not(values: Any, shown: str | None) -> None:
     root = fake_tree(FakeGroup({"a": fake_array(values, tuple(max(1, extent) for extent in values.shape))}), layout="files")
     look = text(rows_of(html(content(root, "index.html")))["a"].find("td[@class='look']"))
     assert look == (shown or "")
