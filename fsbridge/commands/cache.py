@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser, absolute
-from fsbridge.commands.output import show, size
+from fsbridge.commands.output import format_size, show
 from fsbridge.errors import SetupError, printable
 
 
@@ -43,7 +43,7 @@ def run(program: str, argv: Sequence[str]) -> int:
             for _, _, name in blocks:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
-            show(f"{size(sum(block[1] for block in blocks))} in {len(blocks):,} blocks removed")
+            show(f"{format_size(sum(block[1] for block in blocks))} in {len(blocks):,} blocks removed")
             return 0
         stores = dict[str, list[tuple[float, int]]]()
         for used, bytes_on_disk, name in blocks:
@@ -60,7 +60,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(row["used"]))))
         name = printable(str(row["store"])) or "(remains of old files, which are removed when room is needed)"
-        show(f"{size(float(str(row['bytes']))):>9}  {row['blocks']:>8,} blocks  last used {when}  {name}")
+        show(f"{format_size(float(str(row['bytes']))):>9}  {row['blocks']:>8,} blocks  last used {when}  {name}")
     if not rows:
         show("empty")
     return 0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fsbridge.commands import mount
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import show
-from fsbridge.commands.settings import MACHINE, Setting, settings, user_file
+from fsbridge.commands.settings import MACHINE, Setting, find_user_file, read_settings
 from fsbridge.errors import printable
 
 
@@ -32,7 +32,7 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """Print the settings in force."""
     args = parser(program).parse_args(argv)
-    choices = settings(mount.parser("fsbridge mount"), args.source)
+    choices = read_settings(mount.parser("fsbridge mount"), args.source)
     rows: list[Setting] = [*([choices.source] if choices.source else []), *choices.options.values()]
     if args.json:
         show(json.dumps([setting._asdict() for setting in rows], indent=2))
@@ -41,5 +41,5 @@ def run(program: str, argv: Sequence[str]) -> int:
         shown = str(value).lower() if isinstance(value, bool) else ", ".join(value) if isinstance(value, list) else value
         show(f"{option} = {printable(shown)}    ({printable(origin)})")
     if not rows:
-        show(f"nothing is set in {MACHINE}, {printable(user_file())} and FSBRIDGE_...")
+        show(f"nothing is set in {MACHINE}, {printable(find_user_file())} and FSBRIDGE_...")
     return 0

@@ -273,9 +273,9 @@ def _check_log(machine: Machine) -> Iterator[Diagnosis]:
 
 def check_mounts() -> Iterator[Diagnosis]:
     """Yield the findings about the mounts of this machine."""
-    from fsbridge.mount.running import GONE, SILENT, ask, running
+    from fsbridge.mount.running import GONE, SILENT, ask, list_running
 
-    for status in ask(running(), {"ask": "status"}):
+    for status in ask(list_running(), {"ask": "status"}):
         point, pid = status.mount.mountpoint, status.mount.pid
         if status.state == GONE:
             yield Diagnosis(point, "bad", f"is stale: its daemon (pid {pid}) has ended", f"fsbridge umount {quote(point)}")

@@ -10,7 +10,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.long_work import LongWork
-from fsbridge.commands.output import counted, show
+from fsbridge.commands.output import format_count, show
 from fsbridge.commands.sources import FAILED, CommandLine, Problems
 from fsbridge.errors import SetupError
 
@@ -72,7 +72,7 @@ def run(program: str, argv: Sequence[str]) -> int:
             failed.append(path)
     if failed:
         verb = "differs" if len(failed) == 1 else "differ"
-        print(f"fsbridge: {counted(len(failed), 'array')} {verb} from {args.check}", file=sys.stderr)
+        print(f"fsbridge: {format_count(len(failed), 'array')} {verb} from {args.check}", file=sys.stderr)
     return FAILED if failed else code
 
 

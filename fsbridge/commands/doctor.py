@@ -59,7 +59,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     look: Callable[[], Iterator[Diagnosis]] | None = None
     path = ""
     if args.source is not None:
-        config = line.mounted(args.source)
+        config = line.resolve_mount(args.source)
         path = config.source
         look = partial(_trial, config)
     results = []

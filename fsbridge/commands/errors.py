@@ -55,13 +55,13 @@ def _inside(path: str, mountpoint: str) -> str:
 
     The path is followed from its top down to the mount point only, because a mount that hangs must not be touched.
     """
-    from fsbridge.mount.preflight import mounted_at
+    from fsbridge.mount.preflight import find_mount
 
-    names, mounted = os.path.abspath(path).split("/"), mounted_at(mountpoint)
+    names, mounted = os.path.abspath(path).split("/"), find_mount(mountpoint)
     if not path or mounted is None:
         return path
     for end in range(2, len(names) + 1):
-        above = mounted_at("/".join(names[:end]))
+        above = find_mount("/".join(names[:end]))
         if above is not None and above.point == mounted.point:
             return "/".join(names[end:])
     return path

@@ -12,7 +12,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.long_work import LongWork
-from fsbridge.commands.output import counted, size
+from fsbridge.commands.output import format_count, format_size
 from fsbridge.commands.sources import CommandLine, Problems
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
@@ -137,4 +137,4 @@ def _check_apart(config: Config, dest: str) -> None:
 def _summary(export: Export) -> str:
     counts = export.counts
     failed = f", {counts.failed:,} failed" if counts.failed else ""
-    return f"{counted(counts.written, 'file')} written ({size(counts.bytes)}), {counts.kept:,} kept{failed}"
+    return f"{format_count(counts.written, 'file')} written ({format_size(counts.bytes)}), {counts.kept:,} kept{failed}"

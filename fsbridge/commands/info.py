@@ -63,7 +63,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     code = 0
     for number, given in enumerate(line.args.sources):
         try:
-            code = _source(line.source(given), given, documents, line.args.json, number > 0) or code
+            code = _source(line.find_source(given), given, documents, line.args.json, number > 0) or code
         except SetupError as error:
             if len(line.args.sources) == 1:
                 raise
@@ -88,11 +88,11 @@ def _source(origin: Source, given: str, documents: list[dict[str, object]], as_j
         members = [document(row) for row in rows]
         documents.append({"source": config.source, "format": name, "members": members})
     else:
-        from fsbridge.commands.member_table import table
+        from fsbridge.commands.member_table import format_table
 
         width = shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
         alone = bool(config.inside) or rows[0].kind == "array"
-        text = table(rows, width, origin.args.attributes, alone)
+        text = format_table(rows, width, origin.args.attributes, alone)
         show(f"{chr(10) if further else ''}{printable(config.source)}: {name}\n{text}", code)
     if broken:
         print(f"fsbridge: {broken} of {len(rows)} members have metadata that cannot be read", file=sys.stderr)

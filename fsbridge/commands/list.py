@@ -28,9 +28,9 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """List the mounts."""
     args = parser(program).parse_args(argv)
-    from fsbridge.mount.running import ask, running
+    from fsbridge.mount.running import ask, list_running
 
-    mounts = running()
+    mounts = list_running()
     states = [status.state or "running" for status in ask(mounts, {"ask": "status"})]
     if args.json:
         rows = [
@@ -43,7 +43,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     for mount, state in zip(mounts, states, strict=True):
         if mount.version not in ("", __version__):
             state = f"{state}, of fsbridge {mount.version}"
-        pid, age = (str(mount.pid), duration(time.time() - mount.started)) if mount.pid else ("-", "-")
+        pid, age = (str(mount.pid), format_duration(time.time() - mount.started)) if mount.pid else ("-", "-")
         table.append((mount.mountpoint, mount.source, mount.format or "-", mount.layout or "-", pid, age, state))
     widths = [max(len(printable(row[column])) for row in table) for column in range(len(HEADING))] if table else []
     for row in table:
@@ -51,7 +51,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return seconds in words for people: `5 s`, `12 min`, `3 h 4 min`, `2 d 5 h`."""
     whole = max(0, int(seconds))
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60

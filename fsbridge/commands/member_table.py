@@ -26,7 +26,7 @@ ATTRIBUTE_CHARACTERS = 1000
 """Most characters that are shown of an attribute's value."""
 
 
-def table(rows: Sequence[Row], width: int | None = None, detailed: bool = False, first: bool = False) -> str:
+def format_table(rows: Sequence[Row], width: int | None = None, detailed: bool = False, first: bool = False) -> str:
     """Rows as aligned text columns, under a heading; the widest cells lose their middle, to fit into `width` columns.
 
     `detailed`: also attributes, and fill values of zero; `first`: those of the first row only.
@@ -90,7 +90,7 @@ def _others_text(row: Row) -> str | None:
     if row.others is None:
         return None
     files = row.others["files"]
-    return f"{files:,} other file{'s' * (files > 1)}, {size(row.others['bytes'])}"
+    return f"{files:,} other file{'s' * (files > 1)}, {format_size(row.others['bytes'])}"
 
 
 def _axes_text(row: Row) -> str | None:
@@ -157,7 +157,7 @@ def _place_text(row: Row) -> str | None:
     return "; ".join(parts) or None
 
 
-def size(count: float | None) -> str:
+def format_size(count: float | None) -> str:
     """Return a number of bytes as people read it, with three digits."""
     if count is None:
         return "?"
@@ -183,5 +183,5 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.dtype or "",
         row.codec or "",
         f"{stored}/{row.total}",
-        f"{size(row.stored_bytes)}/{size(row.decoded_bytes)}",
+        f"{format_size(row.stored_bytes)}/{format_size(row.decoded_bytes)}",
     )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import USAGE, Parser
-from fsbridge.commands.settings import MACHINE, own_file, settings
+from fsbridge.commands.settings import MACHINE, find_own_file, read_settings
 from fsbridge.config import LEVELS, Config
 from fsbridge.errors import SetupError, nearest
 
@@ -164,7 +164,7 @@ def parse(
     ours, kernel = sort_options(given, option_names(options), sloppy)
     # Options given by -o are parsed by the same parser, so both spellings mean the same by construction.
     words = argv.index("--") if "--" in argv else len(argv)
-    defaults = settings(options, first.source, file, environment, machine_file)
+    defaults = read_settings(options, first.source, file, environment, machine_file)
     args = options.parse_args([*defaults.words(), *argv[:words], *ours, *argv[words:]])
     if defaults.source is not None:
         args.source = arguments.below(str(defaults.source.value), first.source)
@@ -215,7 +215,7 @@ def helper(program: str, argv: Sequence[str], mount: Callable[[Config], int] = _
     words = [args.source, args.mountpoint]
     for text in args.o:
         words += ["-o", text]
-    config = parse(program, words, args.s, own_file())
+    config = parse(program, words, args.s, find_own_file())
     return 0 if args.f else mount(config)
 
 

@@ -52,12 +52,12 @@ def write(data: bytes | bytearray | memoryview, unheard: int = 0) -> None:
         raise ReaderGone(unheard) from None
 
 
-def counted(number: int, word: str) -> str:
+def format_count(number: int, word: str) -> str:
     """A number of things as a person says it: `1 array`, `12,000 arrays`."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def size(number: float) -> str:
+def format_size(number: float) -> str:
     """A number of bytes as a person reads it: `12 KiB`, `3.4 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if number < 1024 or unit == "TiB":
@@ -112,7 +112,7 @@ class Progress:
                 return
             self._said.restart()
             rate = self._bytes / self._begun.seconds
-            line = f"fsbridge: {size(self._bytes)}, {size(rate)}/s: {printable(path)}"
+            line = f"fsbridge: {format_size(self._bytes)}, {format_size(rate)}/s: {printable(path)}"
         print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:

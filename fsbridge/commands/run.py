@@ -54,7 +54,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         raise SetupError("no program is given after --", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
     from fsbridge.mount.private import run_with_mount
 
-    config = line.mounted(line.args.source)
+    config = line.resolve_mount(line.args.source)
 
     def placed(path: str) -> tuple[list[str], dict[str, str]]:
         return [word.replace(HERE, path) for word in wanted], {**os.environ, "FSBRIDGE_MOUNT": path}

@@ -45,10 +45,10 @@ class Settings(NamedTuple):
 
     def words(self) -> list[str]:
         """Return the options as the command line spells them."""
-        return [word for setting in self.options.values() for word in spelled(setting)]
+        return [word for setting in self.options.values() for word in spell(setting)]
 
 
-def user_file() -> str:
+def find_user_file() -> str:
     """Return the path of the user's settings file: in $XDG_CONFIG_HOME, else in $HOME/.config.
 
     A $HOME that the user may not enter is another user's: runuser, setpriv and `docker run --user` leave it as it was.
@@ -56,7 +56,7 @@ def user_file() -> str:
     given, home = (os.environ.get(name, "") for name in ("XDG_CONFIG_HOME", "HOME"))
     if given.startswith("/"):
         return f"{given}/fsbridge/config.toml"
-    return f"{home}/.config/fsbridge/config.toml" if home.startswith("/") and _may_enter(home) else own_file()
+    return f"{home}/.config/fsbridge/config.toml" if home.startswith("/") and _may_enter(home) else find_own_file()
 
 
 def _may_enter(folder: str) -> bool:
@@ -67,7 +67,7 @@ def _may_enter(folder: str) -> bool:
     return True
 
 
-def own_file() -> str:
+def find_own_file() -> str:
     """Return the path of the settings file in the home directory that the user database tells.
 
     For the helper of mount(8), where the variables may be those of another user, and where they are unset.
@@ -79,7 +79,7 @@ def own_file() -> str:
     return f"{home}/.config/fsbridge/config.toml"
 
 
-def settings(
+def read_settings(
     parser: argparse.ArgumentParser,
     source: str | None,
     file: str | None = None,
@@ -92,11 +92,11 @@ def settings(
     `machine_file`: the file for all users.
     """
     source = None if source is None else parse_place(source)[0]
-    known = options_of(parser)
+    known = list_options(parser)
     defaults, named = dict[str, Setting](), dict[str, tuple[str, Mapping[str, Any]]]()
-    for path in (machine_file, file or user_file()):
-        document = _document(path)
-        defaults |= _section(parser, known, path, "mount", document.pop("mount", {}))
+    for path in (machine_file, file or find_user_file()):
+        document = _read_document(path)
+        defaults |= _read_section(parser, known, path, "mount", document.pop("mount", {}))
         for name, table in _table(path, "sources", document.pop("sources", {})).items():
             named[name] = path, _table(path, f"sources.{name}", table)
         for key in document:
@@ -110,12 +110,12 @@ def settings(
         if not isinstance(text, str) or not text:
             raise SetupError(f'{path}: [sources.{source}] has no source = "..."', "name the directory, file or URL")
         place = Setting("source", text, f"{path} [sources.{source}]")
-        defaults |= _section(parser, known, path, f"sources.{source}", options)
+        defaults |= _read_section(parser, known, path, f"sources.{source}", options)
     variables = {**os.environ, **(more or {})}
-    return Settings(defaults | {setting.option: setting for setting in _environment(parser, known, variables)}, place)
+    return Settings(defaults | {setting.option: setting for setting in _read_environment(parser, known, variables)}, place)
 
 
-def options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+def list_options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     """Return the long options that settings may have, by name."""
     left_out = {"help", "foreground", "debug"}
     return {
@@ -125,7 +125,7 @@ def options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     }
 
 
-def spelled(setting: Setting) -> list[str]:
+def spell(setting: Setting) -> list[str]:
     """Return a setting as words of the command line."""
     if isinstance(setting.value, bool):
         return [f"--{setting.option}"] if setting.value else []
@@ -133,12 +133,12 @@ def spelled(setting: Setting) -> list[str]:
     return [f"--{setting.option}={value}" for value in values]
 
 
-def any_settings() -> bool:
-    """True unless there is neither a file of settings nor a variable: then `settings` need not be asked."""
-    return any(map(os.path.lexists, (MACHINE, user_file()))) or any(name.startswith(VARIABLES) for name in os.environ)
+def has_settings() -> bool:
+    """True unless there is neither a file of settings nor a variable: then `read_settings` need not be asked."""
+    return any(map(os.path.lexists, (MACHINE, find_user_file()))) or any(name.startswith(VARIABLES) for name in os.environ)
 
 
-def _document(path: str) -> dict[str, Any]:
+def _read_document(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             text = file.read(FILE_BYTES + 1)
@@ -162,7 +162,7 @@ def _table(path: str, name: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-def _section(
+def _read_section(
     parser: argparse.ArgumentParser, known: Mapping[str, argparse.Action], path: str, name: str, table: object
 ) -> dict[str, Setting]:
     section = {}
@@ -172,12 +172,12 @@ def _section(
             near = nearest(option, known)
             hint = f"perhaps {near}?" if near else "fsbridge mount --help lists the options"
             raise SetupError(f"{origin}: unknown option {key!r}", hint)
-        setting = Setting(option, _value(value, known[option], f"{origin} {key}"), origin)
-        section[option] = _checked(parser, setting)
+        setting = Setting(option, _read_value(value, known[option], f"{origin} {key}"), origin)
+        section[option] = _check(parser, setting)
     return section
 
 
-def _value(value: object, action: argparse.Action, where: str) -> bool | str | list[str]:
+def _read_value(value: object, action: argparse.Action, where: str) -> bool | str | list[str]:
     if action.nargs == 0:
         if not isinstance(value, bool):
             raise SetupError(f"{where} is a switch: write true or false, not {value!r}")
@@ -189,7 +189,7 @@ def _value(value: object, action: argparse.Action, where: str) -> bool | str | l
     raise SetupError(f"{where} takes a text or a number, not {value!r}")
 
 
-def _environment(
+def _read_environment(
     parser: argparse.ArgumentParser, known: Mapping[str, argparse.Action], variables: Mapping[str, str]
 ) -> Iterator[Setting]:
     names = {option: f"{VARIABLES}{option.replace('-', '_').upper()}" for option in known}
@@ -208,13 +208,13 @@ def _environment(
             if text.lower() not in _WORDS:
                 raise SetupError(f"{name}={text}: the option is a switch", f"write {name}=1 or {name}=0")
             value = _WORDS[text.lower()]
-        yield _checked(parser, Setting(option, value, name))
+        yield _check(parser, Setting(option, value, name))
 
 
-def _checked(parser: argparse.ArgumentParser, setting: Setting) -> Setting:
+def _check(parser: argparse.ArgumentParser, setting: Setting) -> Setting:
     """Return the setting if the parser takes it; SetupError says where the setting is from."""
     try:
-        parser.parse_args(["x", "x", *spelled(setting)])
+        parser.parse_args(["x", "x", *spell(setting)])
     except SetupError as error:
         words, _, hint = str(error).partition("\n  ")
         raise SetupError(f"{setting.origin}: {words}", "" if "--help" in hint else hint) from None

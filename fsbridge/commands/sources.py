@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import ReaderGone
-from fsbridge.commands.settings import any_settings, options_of, settings, spelled
+from fsbridge.commands.settings import has_settings, list_options, read_settings, spell
 from fsbridge.config import Config, parse_place
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, printable
 
@@ -50,22 +50,22 @@ class CommandLine:
         self._parser, self._words, self._left_out = parser, words, left_out
         self._sources: dict[str, Source] = {}
 
-    def source(self, place: str) -> Source:
+    def find_source(self, place: str) -> Source:
         """The source of `SOURCE//PATH`; SetupError names the file and the key that is wrong."""
         given = parse_place(place)[0]
-        if not any_settings():
+        if not has_settings():
             return Source(self.args, given, False)
         if given not in self._sources:
             from fsbridge.commands import mount
 
             options = mount.parser("fsbridge mount")
-            known, ours = options_of(options), options_of(self._parser)
-            choices = settings(options, given)
+            known, ours = list_options(options), list_options(self._parser)
+            choices = read_settings(options, given)
             words = [
                 word
                 for option, setting in choices.options.items()
                 if option in ours and ours[option].dest == known[option].dest and option not in self._left_out
-                for word in spelled(setting)
+                for word in spell(setting)
             ]
             args = self._parser.parse_args([*words, *self._words])
             text = given if choices.source is None else str(choices.source.value)
@@ -74,14 +74,14 @@ class CommandLine:
 
     def resolve(self, place: str) -> tuple[Config, str]:
         """The Config of the source of `SOURCE//PATH`, and PATH in the tree that a mount of it shows."""
-        origin = self.source(place)
+        origin = self.find_source(place)
         # What a name stands for may have a //PATH too, and that is where its tree begins.
         source, inside = arguments.source_and_path(origin.text) if origin.is_named else (origin.text, ())
         return arguments.config(origin.args, source, inside=inside), parse_place(place)[1]
 
-    def mounted(self, place: str) -> Config:
+    def resolve_mount(self, place: str) -> Config:
         """The Config of a mount of `SOURCE//PATH`."""
-        origin = self.source(place)
+        origin = self.find_source(place)
         source, inside = arguments.source_and_path(arguments.below(origin.text, place) if origin.is_named else place)
         return arguments.config(origin.args, source, inside=inside)
 

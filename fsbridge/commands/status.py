@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.list import duration
-from fsbridge.commands.output import SYSTEM, show, size, write
+from fsbridge.commands.list import format_duration
+from fsbridge.commands.output import SYSTEM, format_size, show, write
 from fsbridge.errors import printable
 from fsbridge.mount.running import (
     GONE,
@@ -25,9 +25,9 @@ from fsbridge.mount.running import (
     MountStatus,
     Running,
     ask,
+    find_serving,
+    list_running,
     misunderstood,
-    running,
-    serving,
 )
 from fsbridge.threads.deadlines import Stopwatch
 
@@ -100,7 +100,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 
 def _look(mountpoint: str | None) -> Answers:
-    mounts: list[Running] = running() if mountpoint is None else serving(mountpoint)
+    mounts: list[Running] = list_running() if mountpoint is None else find_serving(mountpoint)
     return Answers(Stopwatch(), ask(mounts, {"ask": "status"}))
 
 
@@ -148,12 +148,12 @@ def _words(status: MountStatus, rates: Mapping[str, float]) -> str:
 def _add_slow(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
     slow = status.answer["slow"]
     if slow["requests"]:
-        lines[0] += f" for {duration(slow['seconds'])} ({slow['requests']} requests)"
+        lines[0] += f" for {format_duration(slow['seconds'])} ({slow['requests']} requests)"
 
 
 def _add_daemon(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
     mount = status.mount
-    lines.append(f"  daemon    pid {mount.pid}, fsbridge {mount.version}, for {duration(status.answer['uptime'])}")
+    lines.append(f"  daemon    pid {mount.pid}, fsbridge {mount.version}, for {format_duration(status.answer['uptime'])}")
 
 
 def _add_requests(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
@@ -168,8 +168,8 @@ def _add_requests(lines: list[str], status: MountStatus, rates: Mapping[str, flo
 def _add_bytes(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
     said = status.answer
     lines.append(
-        f"  bytes     {size(said['bytes_read'])} read{_rate(rates, 'read')}, "
-        f"{size(said['bytes_decoded'])} decoded{_rate(rates, 'decoded')}"
+        f"  bytes     {format_size(said['bytes_read'])} read{_rate(rates, 'read')}, "
+        f"{format_size(said['bytes_decoded'])} decoded{_rate(rates, 'decoded')}"
     )
 
 
@@ -177,7 +177,9 @@ def _add_cache(lines: list[str], status: MountStatus, rates: Mapping[str, float]
     cache = status.answer["cache"]
     asked = cache["hits"] + cache["misses"]
     hits = f", {cache['hits'] * 100 // asked} % of {asked:,} found there" if asked else ""
-    lines.append(f"  cache     {size(cache['used'])} of {size(cache['size'])}, {cache['chunks']:,} chunks{hits}")
+    lines.append(
+        f"  cache     {format_size(cache['used'])} of {format_size(cache['size'])}, {cache['chunks']:,} chunks{hits}"
+    )
 
 
 def _add_errors(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
@@ -192,7 +194,7 @@ def _add_errors(lines: list[str], status: MountStatus, rates: Mapping[str, float
 def _rate(rates: Mapping[str, float], name: str) -> str:
     if name not in rates:
         return ""
-    return f" ({rates[name]:,.0f}/s)" if name == "requests" else f" ({size(rates[name])}/s)"
+    return f" ({rates[name]:,.0f}/s)" if name == "requests" else f" ({format_size(rates[name])}/s)"
 
 
 Values = Callable[[Mapping[str, Any]], Mapping[tuple[str, str], float]]

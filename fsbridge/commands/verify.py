@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.long_work import LongWork
-from fsbridge.commands.output import counted, show
+from fsbridge.commands.output import format_count, show
 from fsbridge.commands.sources import FAILED, CommandLine, Problems
 
 if TYPE_CHECKING:
@@ -63,10 +63,11 @@ def run(program: str, argv: Sequence[str]) -> int:
     code = work.run(make)
     if not args.quiet:
         counts, finding_count = done[0][0].counts, done[0][1].count
-        said = f"{counted(counts.groups, 'group')}, {counted(counts.arrays, 'array')}"
-        said += f", {counted(counts.chunks, 'chunk')} decoded"
-        said += f", {counted(counts.others, 'other file')} read" if counts.others else ""
-        print(f"fsbridge: {said}: {counted(finding_count, 'finding') if finding_count else 'all is well'}", file=sys.stderr)
+        said = f"{format_count(counts.groups, 'group')}, {format_count(counts.arrays, 'array')}"
+        said += f", {format_count(counts.chunks, 'chunk')} decoded"
+        said += f", {format_count(counts.others, 'other file')} read" if counts.others else ""
+        verdict = format_count(finding_count, "finding") if finding_count else "all is well"
+        print(f"fsbridge: {said}: {verdict}", file=sys.stderr)
     return code
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fsbridge.errors import SetupError
-from fsbridge.mount.preflight import mounted_at, unmount
+from fsbridge.mount.preflight import find_mount, unmount
 
 Value: TypeAlias = str | int | float | bool | os.PathLike[str] | Sequence[str] | None
 
@@ -34,7 +34,7 @@ def mounted(source: str | os.PathLike[str], layout: str | None = None, **options
         try:
             yield folder
         finally:
-            if mounted_at(os.fspath(folder)) is not None:  # it was not unmounted by hand
+            if find_mount(os.fspath(folder)) is not None:  # it was not unmounted by hand
                 unmount(os.fspath(folder), lazy=True)
     finally:
         with suppress(OSError):  # something is still mounted on it

@@ -139,13 +139,13 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
     number, _, message = said.decode("utf-8", "replace").partition(" ")
     if not message:
         _, status = os.waitpid(child, 0)
-        raise SetupError(f"the daemon ended before it was ready ({_fate(status)})", exit_code=SYSTEM)
+        raise SetupError(f"the daemon ended before it was ready ({_describe_end(status)})", exit_code=SYSTEM)
     message, _, hint = message.partition("\n  ")
     raise SetupError(message, hint, int(number))
 
 
 def _say_where(
-    config: Config, syslog: str = SYSLOG, mounts: Callable[[], Sequence[preflight.Mounted]] = preflight.mounts
+    config: Config, syslog: str = SYSLOG, mounts: Callable[[], Sequence[preflight.Mounted]] = preflight.list_mounts
 ) -> None:
     """Print where the tree is and how to unmount it, if a person is at the terminal.
 
@@ -211,7 +211,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
         except SetupError:
             raise
         except (FsbridgeError, OSError) as error:
-            raise SetupError(f"{config.source}: {_words(error)}", exit_code=FAILED) from None
+            raise SetupError(f"{config.source}: {_describe(error)}", exit_code=FAILED) from None
         try:
             gc.freeze()  # what was imported stays: looking through it again and again would be in vain
             gc.set_threshold(NEW_OBJECTS)
@@ -231,7 +231,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
             daemon = Daemon(config, tree.root, partial(ready, warned.lines), more, reload, give_back, tree.cache)
             if accesses is not None:
                 daemon.report.log_accesses(accesses)
-            control = Control(_facts(config, tree), daemon.report.answers())
+            control = Control(_collect_facts(config, tree), daemon.report.answers())
             try:
                 code = daemon.run()
             finally:
@@ -247,7 +247,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
     os._exit(code)  # the interpreter's own end waits for hung workers, and aborts while a thread is inside a C++ library
 
 
-def _facts(config: Config, tree: Tree) -> dict[str, str]:
+def _collect_facts(config: Config, tree: Tree) -> dict[str, str]:
     """Return the part of a report on the mount that never changes. Called before it is mounted: realpath touches it."""
     point = config.mountpoint if preflight.is_descriptor(config.mountpoint) else os.path.realpath(config.mountpoint)
     said = {"mountpoint": point, "source": config.place, "layout": config.layout, "version": __version__}
@@ -264,13 +264,13 @@ def _close_within(close: Callable[[], None], seconds: float) -> None:
     Answer(closing, "fsbridge-close").wait(seconds)
 
 
-def _words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return str(error)
 
 
-def _fate(status: int) -> str:
+def _describe_end(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"exit code {os.waitstatus_to_exitcode(status)}"

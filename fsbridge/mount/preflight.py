@@ -79,7 +79,7 @@ def check(config: Config) -> None:
         return
     _check_mountpoint(config.mountpoint, config.force)
     if not config.nonempty:
-        top = mounted_at(config.mountpoint)
+        top = find_mount(config.mountpoint)
         if top is not None:
             raise SetupError(
                 f"{config.mountpoint} is already a mount point (of {top.source}, type {top.fstype})",
@@ -144,7 +144,7 @@ def unloadable(error: ImportError) -> SetupError:
     return SetupError(f"Python cannot load what fsbridge needs: {error}", hint, SYSTEM)
 
 
-def mounts(table: str = "/proc/self/mountinfo") -> list[Mounted]:
+def list_mounts(table: str = "/proc/self/mountinfo") -> list[Mounted]:
     """Return all mounts in order; SetupError if the kernel does not tell them."""
     mounted = []
     try:
@@ -159,10 +159,10 @@ def mounts(table: str = "/proc/self/mountinfo") -> list[Mounted]:
     return mounted
 
 
-def mounted_at(mountpoint: str) -> Mounted | None:
-    """The topmost mount on `mountpoint`, found without touching it (a stale mount cannot be touched)."""
+def find_mount(mountpoint: str) -> Mounted | None:
+    """Return the topmost mount on `mountpoint`, found without touching it (a stale mount cannot be touched)."""
     parent, name = os.path.split(os.path.abspath(mountpoint))
-    path, table = os.path.join(os.path.realpath(parent), name), mounts()
+    path, table = os.path.join(os.path.realpath(parent), name), list_mounts()
     if all(mount.point != path for mount in table):
         path = os.path.realpath(path)  # a symlink to a mount point, perhaps
     return next((mount for mount in reversed(table) if mount.point == path), None)
@@ -170,9 +170,9 @@ def mounted_at(mountpoint: str) -> Mounted | None:
 
 def unmount(mountpoint: str, lazy: bool = False) -> None:
     """Unmount an fsbridge mount, as its owner or as root; SetupError if that is impossible."""
-    top = mounted_at(mountpoint)
+    top = find_mount(mountpoint)
     if top is None:
-        ours = [mount for mount in mounts() if mount.fstype == "fuse.fsbridge"]
+        ours = [mount for mount in list_mounts() if mount.fstype == "fuse.fsbridge"]
         meant = next((mount.point for mount in ours if _means(mountpoint, mount)), "")
         find = "fsbridge list shows all mounts" if ours else "fsbridge list shows all mounts; there are none"
         raise SetupError(
@@ -270,7 +270,7 @@ def _check_nesting(source: str, mountpoint: str) -> None:
     inside = f"mount point {mountpoint} is inside the store {source}"
     around = f"the store {source} is inside the mount point {mountpoint}"
     hint = "choose a mount point elsewhere, for example below /mnt"
-    table = mounts()
+    table = list_mounts()
     for store_path in {source, _alias(source, table)}:
         for point_path in {mountpoint, _alias(mountpoint, table)}:
             if _identity(source) in map(_identity, _upwards(point_path)):

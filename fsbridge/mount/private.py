@@ -55,7 +55,7 @@ class _Server:
 
     def wait_until_ready(self, signals: _Signals) -> None:
         """Wait until the mounted root answers. SystemExit on a signal, or if the child ended (it prints why)."""
-        while preflight.mounted_at(self._folder) is None:
+        while preflight.find_mount(self._folder) is None:
             ended, status = os.waitpid(self._child, os.WNOHANG)
             if ended:
                 self._child = 0
@@ -76,7 +76,7 @@ class _Server:
                     os.waitpid(self._child, 0)
                     break
                 time.sleep(STEP_SECONDS)
-        if preflight.mounted_at(self._folder) is not None:
+        if preflight.find_mount(self._folder) is not None:
             preflight.unmount(self._folder, lazy=True)
 
 

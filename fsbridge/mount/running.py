@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from fsbridge import __version__
 from fsbridge.errors import SetupError, printable
 from fsbridge.mount.control import folders, is_private, short_address
-from fsbridge.mount.preflight import FAILED, SYSTEM, Mounted, mounted_at, mounts
+from fsbridge.mount.preflight import FAILED, SYSTEM, Mounted, find_mount, list_mounts
 from fsbridge.threads.deadlines import Deadline
 
 ANSWER_SECONDS = 0.6
@@ -62,9 +62,9 @@ class MountStatus:
     answer: Mapping[str, Any]
 
 
-def running() -> list[Running]:
+def list_running() -> list[Running]:
     """Return all visible mounts of fsbridge, sorted by mount point, and remove what daemons that have ended left behind."""
-    table = [mount for mount in mounts() if mount.fstype == "fuse.fsbridge"]
+    table = [mount for mount in list_mounts() if mount.fstype == "fuse.fsbridge"]
     daemons = [daemon for place in _places() for daemon in _in_folder(place, table)]
     known = [daemon.mountpoint for daemon in daemons]
     for mount in table:
@@ -75,10 +75,10 @@ def running() -> list[Running]:
     return sorted(daemons, key=lambda daemon: (daemon.mountpoint, daemon.started))
 
 
-def serving(mountpoint: str) -> list[Running]:
-    """The mounts on `mountpoint`, the latest last; SetupError if there is none."""
-    everything = running()
-    mounted = mounted_at(mountpoint)
+def find_serving(mountpoint: str) -> list[Running]:
+    """Return the mounts on `mountpoint`, the latest last; SetupError if there is none."""
+    everything = list_running()
+    mounted = find_mount(mountpoint)
     places = {os.path.abspath(mountpoint), "" if mounted is None else mounted.point}
     daemons = [daemon for daemon in everything if daemon.mountpoint in places]
     if not daemons:
@@ -91,8 +91,8 @@ def serving(mountpoint: str) -> list[Running]:
 def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int | None = None) -> list[MountStatus]:
     """Ask all `daemons` at once, and return what each answers within `ANSWER_SECONDS`."""
     deadline = Deadline(ANSWER_SECONDS)
-    asked = [(daemon, *_sent(daemon, question, descriptor)) for daemon in daemons]
-    return [_status(daemon, connection, state, deadline) for daemon, connection, state in asked]
+    asked = [(daemon, *_send(daemon, question, descriptor)) for daemon in daemons]
+    return [_receive(daemon, connection, state, deadline) for daemon, connection, state in asked]
 
 
 def misunderstood(mount: Running) -> str:
@@ -108,7 +108,7 @@ def ask_one(
     mountpoint: str, question: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T], descriptor: int | None = None
 ) -> T:
     """Return what `read` makes of the answer of the daemon at `mountpoint`; SetupError says why there is none."""
-    (status,) = ask(serving(mountpoint)[-1:], question, descriptor)
+    (status,) = ask(find_serving(mountpoint)[-1:], question, descriptor)
     if status.state == GONE:
         raise SetupError(
             f"{mountpoint}: its daemon (pid {status.mount.pid}) has ended",
@@ -181,13 +181,13 @@ def _describe(path: str) -> Running | None:
 
 
 def _lives(daemon: Running) -> bool:
-    connection, state = _sent(daemon, None, None)
+    connection, state = _send(daemon, None, None)
     if connection is not None:
         connection.close()
     return state != GONE
 
 
-def _sent(daemon: Running, question: Mapping[str, Any] | None, descriptor: int | None) -> tuple[socket.socket | None, str]:
+def _send(daemon: Running, question: Mapping[str, Any] | None, descriptor: int | None) -> tuple[socket.socket | None, str]:
     """Return a connection on which `question` was sent, or None and the state of the mount. Does not wait."""
     if not daemon.socket:
         return None, UNKNOWN
@@ -210,7 +210,7 @@ def _sent(daemon: Running, question: Mapping[str, Any] | None, descriptor: int |
     return connection, ""
 
 
-def _status(daemon: Running, connection: socket.socket | None, state: str, deadline: Deadline) -> MountStatus:
+def _receive(daemon: Running, connection: socket.socket | None, state: str, deadline: Deadline) -> MountStatus:
     if connection is None:
         return MountStatus(daemon, state, {})
     said = b""

@@ -410,7 +410,7 @@ def test_umount_of_what_is_no_mount(
     said = capsys.readouterr().err
     assert said.startswith(f"fsbridge: {tmp_path} is not mounted\n  fsbridge list shows all mounts")
     with monkeypatch.context() as patch:
-        patch.setattr(preflight, "mounts", list)
+        patch.setattr(preflight, "list_mounts", list)
         assert cli.main(["fsbridge", "umount", str(tmp_path)]) == 32
     assert capsys.readouterr().err.endswith("\n  fsbridge list shows all mounts; there are none\n")
     assert cli.main(["fsbridge", "umount", "/proc"]) == 32

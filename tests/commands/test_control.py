@@ -156,7 +156,7 @@ def test_p7_a_mount_that_hangs_is_named_within_a_second(tmp_path: Path, mount: M
 
 
 def _states(*points: Mount) -> list[str]:
-    daemons = [daemon for point in points for daemon in running.serving(str(point.path))]
+    daemons = [daemon for point in points for daemon in running.find_serving(str(point.path))]
     return [answer.state for answer in running.ask(daemons, {"ask": "status"})]
 
 
@@ -298,7 +298,7 @@ def test_a_silent_client_of_the_socket_delays_no_other_one(tmp_path: Path, mount
 
 def test_another_user_gets_no_answer(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
-    found = [mount for mount in running.running() if mount.mountpoint == str(point.path)]
+    found = [mount for mount in running.list_running() if mount.mountpoint == str(point.path)]
     words = f"import os, socket; os.setuid(65534); socket.socket(socket.AF_UNIX).connect({found[0].socket!r})"
     done = subprocess.run(["python3", "-c", words], capture_output=True, text=True, check=False)
     assert "PermissionError" in done.stderr
@@ -429,9 +429,9 @@ def test_a_mount_point_reached_through_a_link_is_one_mount(mounted: str, asked: 
     damaged.write_bytes(damaged.read_bytes()[:20])
     assert fsbridge("mount", store, tmp_path / mounted).returncode == 0
     try:
-        ours = [mount.mountpoint for mount in running.running() if mount.mountpoint.startswith(os.path.realpath(tmp_path))]
-        assert ours == [real]
-        assert [mount.format for mount in running.serving(str(tmp_path / asked))] == ["n5"]
+        mounts = [mount.mountpoint for mount in running.list_running()]
+        assert [point for point in mounts if point.startswith(os.path.realpath(tmp_path))] == [real]
+        assert [mount.format for mount in running.find_serving(str(tmp_path / asked))] == ["n5"]
         assert in_process.fsbridge("ctl", "log-level", f"{tmp_path}/{asked}", "critical").returncode == 0
         with pytest.raises(OSError, match="Input/output error"):
             (tmp_path / mounted / "a/c/1/0").read_bytes()

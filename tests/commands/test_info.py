@@ -24,7 +24,7 @@ from mounting import command, fsbridge
 
 from fsbridge.commands.contents import Row, walk
 from fsbridge.commands.info import run
-from fsbridge.commands.member_table import shorten, size, table
+from fsbridge.commands.member_table import format_size, format_table, shorten
 from fsbridge.errors import CorruptData, SetupError, Unsupported
 from fsbridge.metadata import DataType
 from fsbridge.model import Child, Link, Node
@@ -76,7 +76,7 @@ def test_a_broken_member_is_listed_and_hides_nothing() -> None:
     rows = list(walk(Broken({"a": fake_array(np.zeros(3), (3,))}), 64))
     assert [row.path for row in rows] == ["/", "/a", "/bad"]
     assert rows[2] == Row("/bad", "unreadable", reason="bad/attributes.json: not JSON at byte 3")
-    assert table(rows).splitlines()[-1] == "    bad/attributes.json: not JSON at byte 3"
+    assert format_table(rows).splitlines()[-1] == "    bad/attributes.json: not JSON at byte 3"
 
 
 def test_chunks_that_cannot_be_counted() -> None:
@@ -89,7 +89,7 @@ def test_chunks_that_cannot_be_counted() -> None:
     assert row.stored is None
     assert row.reason == "codec 'lossless_audio' is not in the table"
     assert row.shape == [3]
-    assert table([row]).splitlines()[1].endswith("?/1           ?/24B")
+    assert format_table([row]).splitlines()[1].endswith("?/1           ?/24B")
 
 
 def test_names_are_those_of_the_mount() -> None:
@@ -107,7 +107,8 @@ def test_cycles_end() -> None:
 
 
 def test_table_is_aligned_and_says_scalar() -> None:
-    lines = table(list(walk(FakeGroup({"s": fake_array(np.array(3.0), ()), "long-name": FakeGroup({})}), 64))).splitlines()
+    rows = list(walk(FakeGroup({"s": fake_array(np.array(3.0), ()), "long-name": FakeGroup({})}), 64))
+    lines = format_table(rows).splitlines()
     assert lines[0].split() == ["path", "kind", "shape", "chunks", "dtype", "codec", "stored/total", "bytes"]
     assert lines[3].split()[:4] == ["/s", "array", "scalar", "scalar"]
     assert len({line.index(kind) for line, kind in zip(lines, ["kind", "group", "group", "array"], strict=True)}) == 1
@@ -199,9 +200,9 @@ def test_shortening() -> None:
 
 def test_a_table_that_cannot_fit_is_as_narrow_as_it_may_be() -> None:
     rows = [Row("/a", "array", [1], [[1] * 90], "x" * 300, "y" * 200, 1, 1)]
-    lines = table(rows, 20).splitlines()
+    lines = format_table(rows, 20).splitlines()
     assert len(lines[1]) == len("/a    array  1      ") + 3 * (12 + 2) + len("1/1           ?/?")
-    assert table(rows).splitlines()[1].count("x") == 300
+    assert format_table(rows).splitlines()[1].count("x") == 300
 
 
 def test_info_that_met_damage_exits_with_1(tmp_path: Path) -> None:
@@ -439,4 +440,5 @@ def test_arrays_that_a_layout_leaves_out_are_named_with_the_reason(
 
 
 def test_sizes_of_any_magnitude() -> None:
-    assert [size(count) for count in (999, 1e6, 8e12, 8e15, 8e18, 2e21)] == ["999B", "1MB", "8TB", "8PB", "8EB", "2e+03EB"]
+    sizes = 999, 1e6, 8e12, 8e15, 8e18, 2e21
+    assert list(map(format_size, sizes)) == ["999B", "1MB", "8TB", "8PB", "8EB", "2e+03EB"]

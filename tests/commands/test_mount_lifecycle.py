@@ -491,7 +491,7 @@ def test_p9_readers_of_a_file_that_is_being_replaced_see_one_version_or_estale(f
 def test_without_proc_the_reason_is_said(tmp_path: Path) -> None:
     """The file is missing, as in a bare chroot."""
     with pytest.raises(SetupError, match="/mountinfo: No such file or directory\n  mount -t proc proc /proc"):
-        preflight.mounts(str(tmp_path / "mountinfo"))
+        preflight.list_mounts(str(tmp_path / "mountinfo"))
 
 
 def test_a_store_and_a_folder_in_the_wrong_order_are_recognised(tmp_path: Path) -> None:

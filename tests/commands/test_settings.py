@@ -85,8 +85,8 @@ def test_variables_tell_where_the_users_file_is_but_not_to_the_helper(
     for place, number in (("config/fsbridge", 1), ("home/.config/fsbridge", 2), ("own", 3)):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         (tmp_path / place / "config.toml").write_text(f'[mount]\ncache-size = "{number}M"\n')
-    assert settings.own_file() == f"{pwd.getpwuid(os.geteuid()).pw_dir}/.config/fsbridge/config.toml"
-    own = parse(file=settings.own_file()).cache_size >> 20
+    assert settings.find_own_file() == f"{pwd.getpwuid(os.geteuid()).pw_dir}/.config/fsbridge/config.toml"
+    own = parse(file=settings.find_own_file()).cache_size >> 20
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     taken: list[int] = []
 
@@ -110,12 +110,12 @@ def test_a_home_that_the_user_may_not_enter_does_not_count(tmp_path: Path, monke
     """As after runuser or setpriv, which leave HOME as it was."""
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert settings.user_file() == f"{tmp_path}/.config/fsbridge/config.toml"
+    assert settings.find_user_file() == f"{tmp_path}/.config/fsbridge/config.toml"
 
     def look() -> None:
         os.chmod(tmp_path, 0o000)
         leave_root()
-        assert settings.user_file() == settings.own_file()
+        assert settings.find_user_file() == settings.find_own_file()
 
     try:
         assert in_fork(look) == ""
