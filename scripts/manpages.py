@@ -55,7 +55,7 @@ def _overview() -> Iterator[str]:
 
 
 def _command(name: str) -> Iterator[str]:
-    parser = command(name).parser(f"fsbridge {name}")
+    parser = command(name).make_parser(f"fsbridge {name}")
     yield from _title(f"fsbridge-{name.replace(' ', '-')}", 1, COMMANDS[name])
     yield ".SH SYNOPSIS"
     yield escaped(" ".join(parser.format_usage().removeprefix("usage: ").split()))
@@ -106,7 +106,7 @@ def _helper() -> Iterator[str]:
     yield "\\fBmount.fsbridge\\fR \\fISOURCE MOUNTPOINT\\fR [\\fB\\-sfnv\\fR] [\\fB\\-o\\fR \\fIOPTION\\fR,...]"
     yield from (".SH DESCRIPTION", _prose("mount.fsbridge.8.txt"))
     yield from (".SH OPTIONS OF FSBRIDGE", "Their meaning is in \\fBfsbridge\\-mount\\fR(1).")
-    parser = command("mount").parser("fsbridge mount")
+    parser = command("mount").make_parser("fsbridge mount")
     for action in parser._actions:
         long = [option for option in action.option_strings if option.startswith("--") and option != "--help"]
         if long:

@@ -41,7 +41,7 @@ def _commands() -> Iterator[str]:
 
 def _mount() -> Iterator[str]:
     """All options of `fsbridge mount`, a table for each group."""
-    parser = command("mount").parser("fsbridge mount")
+    parser = command("mount").make_parser("fsbridge mount")
     later = False
     for group in parser._action_groups:
         actions = list(_shown(group))
@@ -55,11 +55,11 @@ def _mount() -> Iterator[str]:
 
 def _others() -> Iterator[str]:
     """The options of the other commands that no other command has in the same words."""
-    common = {action.dest for action in command("mount").parser("")._actions}
+    common = {action.dest for action in command("mount").make_parser("")._actions}
     yield from ("| command | option | meaning |", "| --- | --- | --- |")
     for name in COMMANDS:
         if name != "mount":
-            for group in command(name).parser(f"fsbridge {name}")._action_groups:
+            for group in command(name).make_parser(f"fsbridge {name}")._action_groups:
                 for action in _shown(group):
                     if action.dest not in common or (action.dest == "layout" and name == "info"):
                         yield f"| `{name}` | {_spelled(action)} | {_cell(action.help or '')} |"

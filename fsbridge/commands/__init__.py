@@ -1,4 +1,4 @@
-"""The commands, a module for each: its `parser(program)`, and `run(program, argv)`, which returns the exit code."""
+"""The commands, a module for each: its `make_parser(program)`, and `run(program, argv)`, which returns the exit code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Command(Protocol):
     """What each module of a command has."""
 
     @staticmethod
-    def parser(program: str) -> Parser:
+    def make_parser(program: str) -> Parser:
         """Return the parser of the command's arguments; `program` is how it was called."""
 
     @staticmethod
@@ -57,7 +57,7 @@ def command(name: str) -> Command:
     return cast(Command, import_module(f"fsbridge.commands.{name.removeprefix(f'{CTL} ').replace('-', '_')}"))
 
 
-def whole() -> Parser:
+def make_whole_parser() -> Parser:
     """Return one parser of all commands: for completion and man pages, because making it imports them all."""
     parser = Parser(prog="fsbridge", description="Mount N5, Zarr and HDF5 stores as plain files.")
     parser.add_argument(
@@ -67,7 +67,7 @@ def whole() -> Parser:
     further = commands.add_parser(CTL, help="what few need", prog=f"fsbridge {CTL}")
     places = {False: commands, True: further.add_subparsers(title="commands", metavar="COMMAND")}
     for name, does in COMMANDS.items():
-        own = command(name).parser(f"fsbridge {name}")
+        own = command(name).make_parser(f"fsbridge {name}")
         word = name.removeprefix(f"{CTL} ")
         places[word != name].add_parser(word, help=does, description=own.description, parents=[own], add_help=False)
     return parser

@@ -13,7 +13,7 @@ from fsbridge.commands.arguments import Parser, absolute
 from fsbridge.errors import SetupError
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `access-log`."""
     parser = Parser(
         prog=program,
@@ -29,7 +29,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Switch the access log on or off."""
-    args = parser(program).parse_args(argv)
+    args = make_parser(program).parse_args(argv)
     if (args.file is None) != args.off:
         raise SetupError("either FILE or --off is needed", f"see: {program} --help")
     from fsbridge.mount.logs import open_log

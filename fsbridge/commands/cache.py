@@ -14,7 +14,7 @@ from fsbridge.commands.output import format_size, show
 from fsbridge.errors import SetupError, printable
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `cache`."""
     parser = Parser(
         prog=program,
@@ -30,7 +30,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Show or clear a block cache."""
-    args = parser(program).parse_args(argv)
+    args = make_parser(program).parse_args(argv)
     from fsbridge.store.remote.blocks import blocks_in, open_private, store_of
 
     path = absolute(args.folder)

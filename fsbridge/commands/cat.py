@@ -16,7 +16,7 @@ PIECE = 4 << 20
 """Bytes that are read at a time: enough for several chunks to be decoded at once, little beside the cache."""
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `cat`."""
     parser = Parser(
         prog=program,
@@ -30,7 +30,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print what `argv` names."""
-    return read(parser(program), argv, _print)
+    return read(make_parser(program), argv, _print)
 
 
 def _print(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:

@@ -30,7 +30,7 @@ _LISTS: dict[str, Callable[[str], str]] = {
 }
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `completion`."""
     parser = Parser(
         prog=program,
@@ -44,7 +44,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print the script."""
-    args = parser(program).parse_args(argv)
+    args = make_parser(program).parse_args(argv)
     write(script(args.shell).encode())
     return 0
 
@@ -53,9 +53,9 @@ def script(shell: str) -> str:
     """The script for `shell`."""
     import shtab
 
-    from fsbridge.commands import whole
+    from fsbridge.commands import make_whole_parser
 
-    everything = whole()
+    everything = make_whole_parser()
     for own in (everything, *_subparsers(everything)):
         for action in own._actions:
             if action.dest in FILES or action.type is types.path:

@@ -15,7 +15,7 @@ from fsbridge.commands.settings import MACHINE, Setting, find_user_file, read_se
 from fsbridge.errors import printable
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `config`."""
     parser = Parser(
         prog=program,
@@ -31,8 +31,8 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print the settings in force."""
-    args = parser(program).parse_args(argv)
-    choices = read_settings(mount.parser("fsbridge mount"), args.source)
+    args = make_parser(program).parse_args(argv)
+    choices = read_settings(mount.make_parser("fsbridge mount"), args.source)
     rows: list[Setting] = [*([choices.source] if choices.source else []), *choices.options.values()]
     if args.json:
         show(json.dumps([setting._asdict() for setting in rows], indent=2))

@@ -21,7 +21,7 @@ DIFFERENT, TROUBLE = 1, 2
 """Exit codes of diff(1)."""
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `diff`."""
     parser = Parser(
         prog=program,
@@ -48,7 +48,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     different: list[str] = []
 
     try:
-        line = CommandLine(parser(program), argv)
+        line = CommandLine(make_parser(program), argv)
         args = line.args
 
         def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems, part: JobPart) -> Comparison:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fsbridge.unmounted.units import JobPart, WorkSources
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `digest`."""
     parser = Parser(
         prog=program,
@@ -41,7 +41,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print or check the digests of what `argv` names."""
-    line = CommandLine(parser(program), argv)
+    line = CommandLine(make_parser(program), argv)
     args = line.args
     if args.check is not None and len(args.places) > 1:
         raise SetupError("--check compares one SOURCE with one file", "name one SOURCE", arguments.USAGE)

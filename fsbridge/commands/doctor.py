@@ -37,7 +37,7 @@ MEMBERS, SECONDS = 10_000, 30.0
 """Most members of a hierarchy that are looked at, and seconds after which no further array is tried."""
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `doctor`."""
     parser = Parser(
         prog=program,
@@ -54,7 +54,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print all findings."""
-    line = CommandLine(parser(program), argv)
+    line = CommandLine(make_parser(program), argv)
     args = line.args
     look: Callable[[], Iterator[Diagnosis]] | None = None
     path = ""

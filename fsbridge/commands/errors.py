@@ -14,7 +14,7 @@ from fsbridge.commands.output import show
 from fsbridge.errors import printable
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `errors`."""
     parser = Parser(
         prog=program,
@@ -33,7 +33,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Show the last errors."""
-    args = parser(program).parse_args(argv)
+    args = make_parser(program).parse_args(argv)
     from fsbridge.mount.running import ask_one
 
     def render(answer: Mapping[str, Any]) -> str:

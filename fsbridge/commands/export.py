@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsbridge.unmounted.units import JobPart, WorkSources
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `export`."""
     parser = Parser(
         prog=program,
@@ -48,7 +48,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Export what `argv` names."""
-    line = CommandLine(parser(program), argv)
+    line = CommandLine(make_parser(program), argv)
     args = line.args
     if args.files is None:
         args.files = _file_types(args.include, args.layout)

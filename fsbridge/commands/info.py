@@ -23,7 +23,7 @@ TABLE_COLUMNS = 120
 """Width of the table if there is no terminal and no COLUMNS in the environment."""
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `info`."""
     parser = Parser(
         prog=program,
@@ -55,7 +55,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
     Exit code 0, or 1 when a source or a member cannot be read. Raises SetupError if the only source cannot.
     """
-    line = CommandLine(parser(program), argv)
+    line = CommandLine(make_parser(program), argv)
     from fsbridge.commands.terminal import warnings_to_terminal
 
     warnings_to_terminal()

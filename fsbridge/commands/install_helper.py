@@ -15,7 +15,7 @@ from fsbridge.errors import SetupError
 HELPER = "/sbin/mount.fsbridge"
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `install-helper`."""
     parser = Parser(
         prog=program,
@@ -29,7 +29,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Make the link, or take it away."""
-    args = parser(program).parse_args(argv)
+    args = make_parser(program).parse_args(argv)
     target = None
     if os.path.lexists(HELPER):
         target = os.readlink(HELPER) if os.path.islink(HELPER) else ""

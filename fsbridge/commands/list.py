@@ -14,7 +14,7 @@ from fsbridge.errors import printable
 HEADING = ("mount point", "source", "format", "layout", "pid", "for", "state")
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `list`."""
     parser = Parser(
         prog=program,
@@ -27,7 +27,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """List the mounts."""
-    args = parser(program).parse_args(argv)
+    args = make_parser(program).parse_args(argv)
     from fsbridge.mount.running import ask, list_running
 
     mounts = list_running()

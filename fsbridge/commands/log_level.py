@@ -9,7 +9,7 @@ from fsbridge.commands.arguments import Parser
 from fsbridge.config import LEVELS
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `log-level`."""
     parser = Parser(
         prog=program,
@@ -23,7 +23,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Change the level."""
-    args = parser(program).parse_args(argv)
+    args = make_parser(program).parse_args(argv)
     from fsbridge.mount.running import ask_one
 
     ask_one(args.mountpoint, {"ask": "log-level", "level": args.level}, dict)

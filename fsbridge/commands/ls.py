@@ -24,7 +24,7 @@ BATCH_LINES = 500
 """Lines that are printed at a time."""
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `ls`."""
     parser = Parser(
         prog=program,
@@ -40,7 +40,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """List what `argv` names."""
-    return read(parser(program), argv, _list)
+    return read(make_parser(program), argv, _list)
 
 
 def _list(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:

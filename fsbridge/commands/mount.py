@@ -44,7 +44,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_FILE_CHARACTERS = 1 << 20
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `mount`."""
     parser = Parser(
         prog=program,
@@ -157,7 +157,7 @@ def parse(
     `sloppy` ignores unknown mount options. `file`: the user's file of settings, if it is another one than variables tell;
     `machine_file`: that for all users.
     """
-    options = parser(program)
+    options = make_parser(program)
     first = options.parse_args(argv)
     given = [option for text in first.options for option in split_options(text)]
     given, environment = environment_options(given)

@@ -21,7 +21,7 @@ HERE = "{}"
 """Placeholder of the mount's path in the program's arguments."""
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `run`."""
     parser = Parser(
         prog=program,
@@ -41,15 +41,15 @@ def run(program: str, argv: Sequence[str]) -> int:
     """Mount what `argv` names, run its program, unmount, and end as the program did."""
     words = list(argv)
     if "--" not in words:
-        _, rest = parser(program).parse_known_args(words)  # or --help
+        _, rest = make_parser(program).parse_known_args(words)  # or --help
         if rest and not rest[0].startswith("-"):
             at = words.index(rest[0])
             hint = f"write: {program} {shlex.join(words[:at])} -- {shlex.join(words[at:])}"
             raise SetupError("-- is missing before the program", hint, USAGE)
-        parser(program).parse_args(words)
+        make_parser(program).parse_args(words)
         raise SetupError("no program is given", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
     at = words.index("--")
-    line, wanted = CommandLine(parser(program), words[:at]), words[at + 1 :]
+    line, wanted = CommandLine(make_parser(program), words[:at]), words[at + 1 :]
     if not wanted:
         raise SetupError("no program is given after --", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
     from fsbridge.mount.private import run_with_mount

@@ -58,7 +58,7 @@ class CommandLine:
         if given not in self._sources:
             from fsbridge.commands import mount
 
-            options = mount.parser("fsbridge mount")
+            options = mount.make_parser("fsbridge mount")
             known, ours = list_options(options), list_options(self._parser)
             choices = read_settings(options, given)
             words = [

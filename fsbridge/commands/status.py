@@ -41,7 +41,7 @@ ADVICE = {
 """What each state without an answer from a daemon means, and what helps."""
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `status`."""
     parser = Parser(
         prog=program,
@@ -76,7 +76,7 @@ class Answers:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Show the status of the mounts that `argv` names."""
-    args = parser(program).parse_args(argv)
+    args = make_parser(program).parse_args(argv)
     before: Answers | None = None
     try:
         while True:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fsbridge.unmounted import Listed, VirtualTree
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `tree`."""
     parser = Parser(
         prog=program,
@@ -34,7 +34,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Draw what `argv` names."""
-    return read(parser(program), argv, _draw)
+    return read(make_parser(program), argv, _draw)
 
 
 def _draw(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:

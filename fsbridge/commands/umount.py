@@ -11,7 +11,7 @@ from fsbridge.commands.mount import EPILOG
 from fsbridge.errors import SetupError
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `umount`."""
     parser = Parser(
         prog=program,
@@ -25,7 +25,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Unmount each mount that `argv` names, even if another one cannot be unmounted."""
-    args = parser(program).parse_args(argv)
+    args = make_parser(program).parse_args(argv)
     from fsbridge.mount.preflight import unmount
 
     code = 0

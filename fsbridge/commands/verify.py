@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fsbridge.unmounted.verifying import Finding, Verification
 
 
-def parser(program: str) -> Parser:
+def make_parser(program: str) -> Parser:
     """Return the parser of `verify`."""
     parser = Parser(
         prog=program,
@@ -41,7 +41,7 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """Print all findings."""
     # Settings are for mounts: only the command line can turn off the check of checksums here.
-    line = CommandLine(parser(program), argv, left_out={"no-verify"})
+    line = CommandLine(make_parser(program), argv, left_out={"no-verify"})
     args = line.args
     work = LongWork(line, [args.place], waits=True)
     done: list[tuple[Verification, Problems]] = []

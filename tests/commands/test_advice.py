@@ -131,7 +131,7 @@ def test_a_mistyped_command_is_no_source(word: str) -> None:
 
 @pytest.mark.parametrize("name", ["ls", "cat", "tree"])
 def test_the_help_of_a_reading_command_is_short_and_names_the_rest(name: str) -> None:
-    parser = command(name).parser(f"fsbridge {name}")
+    parser = command(name).make_parser(f"fsbridge {name}")
     shown = [action for action in parser._actions if action.option_strings and action.help != argparse.SUPPRESS]
     assert len(shown) <= 11
     assert "those of: fsbridge mount --help" in " ".join(parser.format_help().split())

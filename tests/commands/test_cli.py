@@ -103,7 +103,7 @@ def test_each_long_option_is_also_a_mount_option(words: list[str], mount_option:
 
 
 def test_every_option_is_in_the_table_above() -> None:
-    names = mount.option_names(mount.parser("fsbridge"))
+    names = mount.option_names(mount.make_parser("fsbridge"))
     assert set(names) == {option.partition("=")[0] for _, option, _ in OPTIONS}
 
 
@@ -396,7 +396,7 @@ print(sorted((heavy | {f"fsbridge.codecs.{name}" for name in decoders}) & set(sy
 
 
 def test_help_names_the_exit_codes_and_every_option() -> None:
-    text = mount.parser("fsbridge mount").format_help()
+    text = mount.make_parser("fsbridge mount").format_help()
     assert "exit codes: 0 mounted" in " ".join(text.split())
     for words, _, _ in OPTIONS:
         assert (words[0] in text) == (words[0] not in ("--loop-limit", "--no-read-ahead")), "these two are for tests"

@@ -46,7 +46,7 @@ def test_commands(script: Path) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_options_of_each_command(script: Path, name: str) -> None:
-    actions = command(name).parser(name)._option_string_actions.items()
+    actions = command(name).make_parser(name)._option_string_actions.items()
     known = {option for option, action in actions if option.startswith("--") and action.help != argparse.SUPPRESS}
     assert completed(script, *name.split(), "--") == known
 

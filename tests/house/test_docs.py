@@ -118,7 +118,7 @@ def test_options_and_commands_exist() -> None:
     known = {
         option
         for name in commands.COMMANDS
-        for option in commands.command(name).parser(name)._option_string_actions
+        for option in commands.command(name).make_parser(name)._option_string_actions
         if option.startswith("--")
     } | {"--version", "--verbose", "--help"}
     for page, text in PAGES.items():
@@ -162,7 +162,7 @@ def test_exit_codes_are_the_programs() -> None:
 
 
 def test_mount_options_in_examples_are_known() -> None:
-    names = mount.option_names(mount.parser("fsbridge mount"))
+    names = mount.option_names(mount.make_parser("fsbridge mount"))
     examples = []
     for text in PAGES.values():
         examples += [line.split()[3] for block in blocks(text, "fstab") for line in block.splitlines()]

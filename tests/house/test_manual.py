@@ -47,7 +47,7 @@ def test_each_page_renders_without_warnings(manual: Path) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_page_of_a_command_has_its_options(manual: Path, name: str) -> None:
     text = rendered(manual / "man1" / f"fsbridge-{name.replace(' ', '-')}.1")
-    parser = command(name).parser(f"fsbridge {name}")
+    parser = command(name).make_parser(f"fsbridge {name}")
     for action in parser._actions:
         if action.help is not argparse.SUPPRESS:
             for option in action.option_strings:
