@@ -266,7 +266,7 @@ def test_structs_become_little_endian(dtype: np.dtype) -> None:
 
 
 @pytest.mark.parametrize("codec", ["strings", "json2"])
-def test_p6_short_elements_take_little_more_than_their_bytes_while_they_are_decoded(codec: str) -> None:
+def test_p6_decoding_short_elements_takes_little_more_than_their_bytes(codec: str) -> None:
     """One Python object each, all at once, took thirty times their bytes."""
     items = 50_000
     texts = ["ab"] * items

@@ -218,7 +218,7 @@ def test_older_files_of_nexus_name_axes_in_one_text_in_the_order_of_c(written: A
     assert [axis.name for axis in read_array(Written(array, (group,), ("a",))).axes] == ["q", None], "the newer way wins"
 
 
-def test_the_oldest_files_of_nexus_number_dimensions_and_the_first_is_the_fastest() -> None:
+def test_the_oldest_files_of_nexus_number_dimensions_from_the_fastest_one() -> None:
     """As the manual says it: `data[j][i]`, where i is the time of flight and has the number 1."""
     array = fake_array(np.zeros((3, 4)), (3, 4), attributes={"signal": "1"}).metadata
     beside: dict[str, Any] = {

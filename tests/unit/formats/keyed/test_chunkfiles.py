@@ -577,7 +577,7 @@ class ReplacedOnce(LocalStore):
         return name
 
 
-def test_p3_no_chunk_is_absent_because_its_directory_is_replaced_while_it_is_looked_at(tmp_path: Path) -> None:
+def test_p3_no_chunk_is_absent_because_its_directory_is_replaced_meanwhile(tmp_path: Path) -> None:
     store = ReplacedOnce(str(tmp_path))
     files = files_of(store, ChunkGrid((100,), (1,)), ChunkKeys("/", "c"))
     for number in range(100):

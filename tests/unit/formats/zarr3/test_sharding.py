@@ -102,7 +102,7 @@ def test_a_shard_with_codecs_around_it_is_decoded_once(tmp_path: Path) -> None:
     check(tmp_path, array[...])
 
 
-def test_codecs_around_nested_shards(tmp_path: Path) -> None:
+def test_nested_shards_with_codecs_around_each_have_their_values(tmp_path: Path) -> None:
     inner = ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec(), GzipCodec()])
     outer = ShardingCodec(chunk_shape=(6,), codecs=[inner, GzipCodec()])
     array = zarr.create_array(
@@ -118,7 +118,7 @@ def test_codecs_around_nested_shards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("location", ["start", "end"])
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0], "F"], ids=str)
-def test_tensorstore_transpose_before_shards(tmp_path: Path, location: str, order: Any) -> None:
+def test_shards_of_transposed_arrays_have_the_values_of_tensorstore(tmp_path: Path, location: str, order: Any) -> None:
     """`chunk_shape` is that of the transposed array. zarr-python refuses such stores."""
     axes = [2, 1, 0] if order == "F" else order
     shard, inner = (4, 6, 8), (2, 3, 4)
@@ -273,7 +273,7 @@ def test_p8_zarr_python_reads_what_a_damaged_entry_leaves(tmp_path: Path, codec:
         found.chunks.find((2,))
 
 
-def test_a_shard_that_is_a_directory(tmp_path: Path) -> None:
+def test_a_directory_in_the_place_of_a_shard_is_corrupt_and_hides_no_other(tmp_path: Path) -> None:
     write(tmp_path, sharded(), {"c/0/x": b"", "c/1": GOOD + index((0, 4), (4, 4))})
     array = root_array(tmp_path)
     with pytest.raises(CorruptData):
@@ -419,7 +419,9 @@ def test_a_replaced_shard_is_noticed(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_sharding_that_is_refused(tmp_path: Path, changes: dict[str, Any], error: type[Exception]) -> None:
+def test_configurations_of_shards_that_make_no_sense_are_refused(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception]
+) -> None:
     write(tmp_path, sharded(**changes))
     with pytest.raises(error):
         root_array(tmp_path)
@@ -435,7 +437,7 @@ def test_unknown_codecs_in_shards_refuse_chunks(tmp_path: Path, changes: dict[st
         array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(array.metadata.chunk_bytes((0,)) or 0)))
 
 
-def test_an_unknown_codec_around_a_shard(tmp_path: Path) -> None:
+def test_an_unknown_codec_around_shards_refuses_chunks_that_are_listed(tmp_path: Path) -> None:
     document = sharded()
     document["codecs"] += ["lzx"]
     array = root_array(write(tmp_path, document, {"c/0": GOOD}))
@@ -508,7 +510,7 @@ def test_p3_a_directory_of_chunks_is_there_whichever_shard_is_stored(tmp_path: P
 
 
 @pytest.mark.parametrize("exponent", [22, 26, 40, 60])
-def test_p6_an_index_above_the_limit_is_too_large_for_readers_and_listings_alike(tmp_path: Path, exponent: int) -> None:
+def test_p6_an_index_above_the_limit_is_too_large_to_read_and_to_list(tmp_path: Path, exponent: int) -> None:
     """A sparse shard of 2**24 inner chunks costs no disk; listing it took 1.9 GB."""
     document = sharded(chunk_shape=[1], index_codecs=[{"name": "bytes", "configuration": {"endian": "little"}}])
     document["shape"] = document["chunk_grid"]["configuration"]["chunk_shape"] = [1 << exponent]

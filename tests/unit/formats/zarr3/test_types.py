@@ -163,7 +163,7 @@ def test_p6_a_fill_value_takes_no_more_memory_than_its_document(spelling: JSON, 
     ],
     ids=str,
 )
-def test_impossible_fill_values(spelling: JSON, value: JSON) -> None:
+def test_impossible_fill_values_are_corrupt(spelling: JSON, value: JSON) -> None:
     with pytest.raises(CorruptData, match="fill_value"):
         fill_bytes(value, parse_type(spelling, "x"), "x")
 
@@ -217,7 +217,9 @@ def test_type_names_of_the_source_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("spelling", "value", "expected"), FILLS, ids=str)
-def test_fill_values_in_big_endian(spelling: JSON, value: JSON, expected: bytes | str | None) -> None:
+def test_fill_values_in_big_endian_have_the_bytes_of_each_number_reversed(
+    spelling: JSON, value: JSON, expected: bytes | str | None
+) -> None:
     of = parse_type(spelling, "x")
     if isinstance(expected, bytes) and of.itemsize:
         big = of.big_endian(expected)
@@ -351,7 +353,7 @@ def test_filters_of_numcodecs_decode_as_in_zarr_python(
 
 
 @pytest.mark.parametrize(("name", "parameters"), BYTES_CODECS, ids=str)
-def test_numcodecs_compressors_and_checksums(tmp_path: Path, name: str, parameters: dict[str, JSON]) -> None:
+def test_compressors_and_checksums_of_numcodecs_are_decoded(tmp_path: Path, name: str, parameters: dict[str, JSON]) -> None:
     codecs = [getattr(zarr_numcodecs, name)(**parameters)]
     data = np.random.default_rng(0).integers(0, 1000, (9, 10)).astype("i4")
     array = zarr.create_array(tmp_path, shape=(9, 10), chunks=(4, 4), dtype="i4", compressors=codecs)

@@ -434,7 +434,7 @@ def test_unknown_codecs_refuse_chunks_by_name(tmp_path: Path, codecs: list[Any])
     ],
     ids=str,
 )
-def test_p12_what_may_mean_other_bytes_is_refused_unless_it_need_not_be_understood(tmp_path: Path, codec: Any) -> None:
+def test_p12_unknown_members_are_refused_unless_they_need_not_be_understood(tmp_path: Path, codec: Any) -> None:
     """An unknown member in a configuration that says what the bytes mean: both references refuse it."""
     refused = []
     for name, value in (("strict", True), ("lax", {"must_understand": False})):

@@ -37,7 +37,7 @@ def test_p12_a_map_has_the_place_that_its_transformation_gives(found: Meaning) -
     assert not found.system.geographic
 
 
-def test_a_transformation_that_is_not_of_this_array_or_that_turns_it_gives_no_place() -> None:
+def test_a_transformation_of_another_array_or_that_turns_it_gives_no_place() -> None:
     turned = [10.0, 1.0, 0.0, 1.0, -10.0, 0.0]
     for own in ({**GEOZARR, "spatial:transform": turned}, {**GEOZARR, "spatial:dimensions": ["lat", "lon"]},
                 {**GEOZARR, "spatial:transform": [1, 2]}, {**GEOZARR, "spatial:dimensions": 7}):  # fmt: skip

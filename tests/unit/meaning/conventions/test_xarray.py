@@ -99,7 +99,7 @@ def test_a_marker_is_legible_and_equals_itself_in_any_format() -> None:
     assert comparable(metadata_of("<f4", ".zattrs", _ARRAY_DIMENSIONS=["y"]), marked) == {"_ARRAY_DIMENSIONS": ["y"]}
 
 
-def test_a_fill_value_of_zero_in_zarr_v2_is_a_marker_only_if_the_other_array_has_one() -> None:
+def test_zero_as_fill_value_of_zarr_v2_marks_only_if_the_other_array_has_one() -> None:
     zeros = replace(metadata_of("<f4", ".zarray"), fill=bytes(4))
     assert comparable(zeros, metadata_of("<f4", "hdf5")) == {}
     assert comparable(zeros, metadata_of("<f4", "hdf5", _FillValue=[0.0])) == {"_FillValue": 0.0}
