@@ -25,15 +25,13 @@ from fsbridge.errors import FsbridgeError, SetupError, nearest, perhaps
 
 INTERRUPTED = 8
 
-HELPERS = ("mount.fsbridge", "mount.fuse.fsbridge")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command `argv` (program name first) and return its exit code."""
     argv = list(sys.argv if argv is None else argv)
     program = os.path.basename(argv[0])
     try:
-        if program in HELPERS:
+        if program in ("mount.fsbridge", "mount.fuse.fsbridge"):
             from fsbridge.commands.mount import helper
 
             return helper(program, argv[1:])

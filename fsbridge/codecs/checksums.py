@@ -20,7 +20,6 @@ CHECKSUM_BYTES = 4
 ROW_WORDS = 256
 """A weighted sum of this many words still fits into 32 bits: 65535 * (1 + ... + 256) < 2^32."""
 PIECE_ROWS = 2048
-LOCATIONS = ("start", "end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def _jenkins(initval: int, data: memoryview) -> tuple[int, ...]:
 
 
 def _checksum(name: str, function: Callable[[memoryview], tuple[int, ...]], location: str) -> Decoder:
-    if location not in LOCATIONS:
+    if location not in ("start", "end"):
         raise Unsupported(f"{name} has the unknown location {location!r}")
     return Checksum(name, function, location)
 

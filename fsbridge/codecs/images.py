@@ -17,9 +17,6 @@ from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 PREFIX = "imagecodecs_"
-JPEG_END = b"\xff\xd9"
-"""Marks the end of a JPEG picture. libjpeg makes up what is missing before it."""
-
 REGISTERED = {"jpeg": "jpeg", "jpegxl": "jpegxl", "jpeg2000": "jpeg2k"}
 """Codecs that Zarr v3 knows by names of their own, and imagecodecs' names."""
 
@@ -35,7 +32,7 @@ class Image(Decoder):
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         raw = memoryview(data)  # never a copy: the child process knows what is around these bytes
-        if self.codec == "jpeg" and raw[-2:] != JPEG_END:
+        if self.codec == "jpeg" and bytes(raw[-2:]) != b"\xff\xd9":  # the mark of the end: libjpeg makes up what is missing
             raise CorruptData("the JPEG picture has no end")
         try:
             made = getattr(library(), self.codec.capitalize()).from_config(json.loads(self.options))

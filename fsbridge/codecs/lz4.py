@@ -18,7 +18,6 @@ from fsbridge.errors import CorruptData
 
 MAX_BYTES = 0x7E000000
 """LZ4_MAX_INPUT_SIZE."""
-EMPTY_BLOCK = b"\0"
 U32 = struct.Struct("<I")
 
 JAVA_MAGIC = b"LZ4Block"
@@ -32,7 +31,7 @@ HDF5_LENGTH = struct.Struct(">I")
 def decode_block(block: Buffer, size: int, out: memoryview | None = None) -> Buffer:
     """Decode one bare LZ4 block of exactly `size` decoded bytes. Raises CorruptData if it has another size."""
     if not size:
-        if bytes(block) not in (b"", EMPTY_BLOCK):
+        if bytes(block) not in (b"", b"\0"):
             raise CorruptData(f"an LZ4 block of {len(block)} bytes where an empty one was expected")
         return b""
     if size > MAX_BYTES or len(block) > MAX_BYTES:

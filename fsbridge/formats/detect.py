@@ -199,10 +199,10 @@ STRANGERS = (
     (0, b"II+\0", "a TIFF file", _PICTURE),
     (0, b"\x93NUMPY", "a NumPy file", _PICTURE),
 )
-"""Kinds of files that users mistake for stores: offset of the magic bytes, magic bytes, name of the kind, hint."""
+"""Kinds of files that users mistake for stores: offset of the magic bytes, magic bytes, name of the kind, hint.
 
-_BEGINNING = FIRST_LOOK
-"""Bytes at the beginning of a file that include all magic bytes above."""
+All of these bytes are in the `FIRST_LOOK`.
+"""
 
 _REFERENCES = re.compile(rb'\s*\{.*("refs"\s*:\s*\{|"([^"]+/)?\.z(group|array|attrs)"\s*:)', re.DOTALL)
 
@@ -210,10 +210,6 @@ _REFERENCES = re.compile(rb'\s*\{.*("refs"\s*:\s*\{|"([^"]+/)?\.z(group|array|at
 def are_references(beginning: bytes) -> bool:
     """True if a file that begins with these bytes holds kerchunk references in JSON."""
     return _REFERENCES.match(beginning) is not None
-
-
-_LEVELS = 40
-"""Most parent directories in which a store is looked for. A chunk of N5 is one level deeper for each dimension."""
 
 
 def unreadable(path: str, error: OSError, config: Config) -> SetupError:
@@ -246,7 +242,7 @@ def strange_directory(path: str, config: Config) -> SetupError:
 def strange_file(path: str, config: Config) -> SetupError:
     """Return the error for a file of no known format."""
     with open(path, "rb") as file:
-        beginning = file.read(_BEGINNING)
+        beginning = file.read(FIRST_LOOK)
     if are_references(beginning):
         return SetupError(f"{path}: {REFERENCES}", REFERENCES_HELP)
     for offset, magic, kind, help in STRANGERS:
@@ -272,9 +268,9 @@ def check_format(form: Format, store: Store, path: str, config: Config) -> None:
 
 
 def _above(path: str) -> list[str]:
-    """Return the parent directories, the nearest first."""
+    """Return the parent directories, the nearest first, at most 40: a chunk of N5 is one level deeper for each dimension."""
     parents = [os.path.dirname(os.path.abspath(path))]
-    while parents[-1] != "/" and len(parents) < _LEVELS:
+    while parents[-1] != "/" and len(parents) < 40:
         parents.append(os.path.dirname(parents[-1]))
     return parents
 

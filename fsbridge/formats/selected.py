@@ -27,8 +27,6 @@ OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
 SEARCHED_GROUPS = 1000
 """Most groups that are searched for something that `--include` matches, before a mount begins."""
 
-WILD = "*?["
-
 
 def selected(source: Source, config: Config) -> Source:
     """Return `source`, or the part of it that `config` selects."""
@@ -94,7 +92,7 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _may_match_below(pattern: str, path: str) -> bool:
-    literal = pattern[: min((pattern.index(sign) for sign in WILD if sign in pattern), default=len(pattern))]
+    literal = pattern[: min((pattern.index(sign) for sign in "*?[" if sign in pattern), default=len(pattern))]
     below = f"{path}/"
     return literal.startswith(below) or (literal != pattern and below.startswith(literal))
 

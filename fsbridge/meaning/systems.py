@@ -12,9 +12,6 @@ WGS84 = 4326
 _GEOGRAPHIC = frozenset((WGS84, 4258, 4267, 4269, 4283, 4490, 4612, 4674, 4979))
 """Frequent codes of latitudes and longitudes. Of the others, only the axes tell what they are."""
 
-_LARGEST_CODE = 32766
-"""Largest code of EPSG."""
-
 
 def system_of_wkt(wkt: JSON) -> System | None:
     """Return the system in a well-known text; None if it is neither geographic nor projected."""
@@ -29,7 +26,7 @@ def epsg_code(written: JSON) -> int | None:
     """Return EPSG's code from a number, `EPSG:4326`, or an address that ends with it; None for anything else."""
     words = str(written) if isinstance(written, str | int) and not isinstance(written, bool) else ""
     code = re.fullmatch(r"\s*(?:(?:\S*\bepsg)?\S*[:/])?([0-9]{4,5})\s*", words, re.IGNORECASE)
-    return int(code[1]) if code is not None and 1024 <= int(code[1]) <= _LARGEST_CODE else None
+    return int(code[1]) if code is not None and 1024 <= int(code[1]) <= 32766 else None  # the range of EPSG
 
 
 def system_of(written: JSON) -> System | None:

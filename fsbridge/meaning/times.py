@@ -18,7 +18,6 @@ DAY = 86_400_000_000
 """Microseconds of a day."""
 _HOUR, _MINUTE, _SECOND = DAY // 24, DAY // 1440, DAY // 86400
 
-_LEAST_MONTH = 28 * DAY
 _PERIODS = {
     1: "monthly", 12: "yearly",
     DAY: "daily", 7 * DAY: "weekly", _HOUR: "hourly", _MINUTE: "every minute", _SECOND: "every second",
@@ -186,7 +185,7 @@ def _period(axis: Axis, length: int, positions: Positions | None, counted: Times
     import numpy as np
 
     step = None if axis.scale is None or positions is not None else round(abs(axis.scale) * counted.length / 1000) * 1000
-    if length <= _MOST_DATES and (step is None or step >= _LEAST_MONTH):
+    if length <= _MOST_DATES and (step is None or step >= 28 * DAY):
         ordered = axis.offset + np.arange(length) * (axis.scale or 0) if positions is None else positions
         months = _months(ordered.tolist(), counted.dates)
         if months:

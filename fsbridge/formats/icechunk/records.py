@@ -29,9 +29,6 @@ MAGIC = b"ICE\xf0\x9f\xa7\x8aCHUNK"
 HEADER_BYTES = 39
 """Magic (12), the writer's name (24), version of the specification, type of file, compression."""
 
-VERSIONS = (1, 2)
-"""Versions of the specification."""
-
 KINDS: dict[str, int] = {"snapshot": 1, "manifest": 2, "repository": 6}
 Kind = Literal["snapshot", "manifest", "repository"]
 
@@ -93,7 +90,7 @@ def unwrap(data: Stored, kind: Kind, limit: int) -> Payload:
     if len(data) < HEADER_BYTES or data[: len(MAGIC)] != MAGIC:
         raise CorruptData("not a metadata file of Icechunk")
     version, file_kind, compression = data[HEADER_BYTES - 3 : HEADER_BYTES]
-    if version not in VERSIONS:
+    if version not in (1, 2):
         raise Unsupported(f"written by version {version} of Icechunk's specification; fsbridge knows 1 and 2")
     if file_kind != KINDS[kind]:
         raise CorruptData(f"a file of type {file_kind}, not a {kind}")

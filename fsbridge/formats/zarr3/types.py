@@ -45,7 +45,6 @@ CORE: Mapping[str, str] = {
     "complex_float64": "<c16",
 }
 RAW_BITS = re.compile(r"r([1-9][0-9]{0,9})")
-FIXED_LENGTH = ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes")
 UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic")
 MAX_FIELDS = 4096
 """Most fields of one struct, because numpy's own work grows with their square."""
@@ -162,7 +161,7 @@ def _parse_extension(name: str, configuration: Mapping[str, JSON], place: str) -
     if name in ("string", "variable_length_bytes", "bytes"):
         return ZarrType("string" if name == "string" else "bytes", name, None)
     fields = Fields(configuration, f"{place}: data_type {name!r}")
-    if name in FIXED_LENGTH:
+    if name in ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes"):
         return _fixed_length(name, fields)
     if name in ("numpy.datetime64", "numpy.timedelta64"):
         return _time(name, fields)

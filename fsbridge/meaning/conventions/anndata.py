@@ -16,15 +16,15 @@ from fsbridge.metadata import JSON
 
 _ENCODING = "encoding-type"
 
-_MASKED = EncodedColumn(("values", "mask"), False)
 _COLUMNS: Mapping[str, EncodedColumn] = {
     "categorical": EncodedColumn(("codes", "categories"), True),
-    **dict.fromkeys(("nullable-integer", "nullable-boolean", "nullable-string-array"), _MASKED),
+    **dict.fromkeys(
+        ("nullable-integer", "nullable-boolean", "nullable-string-array"), EncodedColumn(("values", "mask"), False)
+    ),
 }
 
 
 _SPARSE = {"csr_matrix": False, "csc_matrix": True, "csr": False, "csc": True}
-_PARTS = ("data", "indices", "indptr")
 _OF_ROWS, _OF_COLUMNS = "obs", "var"
 _TABLES = {"obsp": (_OF_ROWS, _OF_ROWS), "varp": (_OF_COLUMNS, _OF_COLUMNS), "obsm": (_OF_ROWS, None),
            "varm": (_OF_COLUMNS, None), "uns": (None, None)}  # fmt: skip
@@ -53,7 +53,9 @@ def _sparse(attributes: Attributes) -> Sparse | None:
     by_columns = _SPARSE.get(text(attributes.get(_ENCODING)) or text(attributes.get("h5sparse_format")) or "")
     shape: JSON = attributes.get("shape", attributes.get("h5sparse_shape"))
     whole = isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n >= 0 for n in shape)
-    return None if by_columns is None else Sparse(by_columns, (shape[0], shape[1]) if whole else None, _PARTS)
+    if by_columns is None:
+        return None
+    return Sparse(by_columns, (shape[0], shape[1]) if whole else None, ("data", "indices", "indptr"))
 
 
 def tables_of(names: Sequence[str]) -> tuple[str | None, str | None]:

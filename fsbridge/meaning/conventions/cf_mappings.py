@@ -102,9 +102,6 @@ _PROJECTIONS = {
     ),
 }
 
-_SHIFTS = ("longitude_of_prime_meridian", "towgs84")
-"""Attributes that must be zero, because a `Projection` has no place for them."""
-
 _DATUM = re.compile(r'(?:DATUM|ENSEMBLE)\s*\[\s*"([^"]*)"')
 _USUAL_DATUM = re.compile(r"(d_)?(unknown|undefined|not.specified|wgs.?(19)?84|world.geodetic.system.1984)", re.IGNORECASE)
 """How the names of the datum of GPS, and of none, begin."""
@@ -153,7 +150,8 @@ def _is_moved(mapping: Attributes) -> bool:
         names += _DATUM.findall(str(mapping.get(name)))
     if any(not isinstance(name, str) or _USUAL_DATUM.match(name) is None for name in names):
         return True
-    shifted = any(number for name in _SHIFTS for number in _make_list(mapping, name))
+    # A `Projection` has no place for these numbers.
+    shifted = any(number for name in ("longitude_of_prime_meridian", "towgs84") for number in _make_list(mapping, name))
     return shifted or mapping.get("prime_meridian_name", "Greenwich") != "Greenwich"
 
 

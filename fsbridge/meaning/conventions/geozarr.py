@@ -14,14 +14,14 @@ from fsbridge.meaning.convention import Convention, Written, mapped
 from fsbridge.meaning.systems import system_of, system_of_projjson, system_of_wkt
 
 _SHAPE, _DIMENSIONS, _NODE = "spatial:shape", "spatial:dimensions", "node"
-_TRANSFORMS = ("spatial:transform", "proj:transform")
 
 
 def _array(written: Written, known: Meaning) -> Meaning:
     for attributes in (written.attributes, *written.groups[:1]):
         if known.system is None:
             known = replace(known, system=_system(attributes))
-        six = next((numbers for name in _TRANSFORMS if (numbers := _six(attributes.get(name))) is not None), None)
+        written_six = (_six(attributes.get(name)) for name in ("spatial:transform", "proj:transform"))
+        six = next((numbers for numbers in written_six if numbers is not None), None)
         if six is not None:
             known = _placed(written, known, attributes, six)
     return known

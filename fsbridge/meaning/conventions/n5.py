@@ -20,9 +20,6 @@ from fsbridge.metadata import JSON
 
 _GREATEST = "maxId"
 
-_LABEL_GROUPS = 2
-"""Number of groups above an array that may describe its labels. Paintera has the levels in a group below that one."""
-
 _LEVEL_LISTS = ("scales", "downsamplingFactors")
 
 _MARKS = frozenset(("downsamplingFactors", "scales", "multiScale", "pixelResolution", "resolution"))
@@ -50,11 +47,11 @@ def _array(written: Written, known: Meaning) -> Meaning:
 
 
 def _greatest(written: Written) -> int | None:
-    """Return the greatest label: that of the array, or of a group above."""
+    """Return the greatest label: that of the array, or of one of two groups above, as Paintera has levels between them."""
     dtype = written.metadata.dtype.numpy
     if dtype is None or dtype.kind != "u":
         return None
-    named = (number(holder.get(_GREATEST), False) for holder in (written.attributes, *written.groups[:_LABEL_GROUPS]))
+    named = (number(holder.get(_GREATEST), False) for holder in (written.attributes, *written.groups[:2]))
     return next((one for one in named if isinstance(one, int) and one >= 0), None)
 
 

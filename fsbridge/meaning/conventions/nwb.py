@@ -15,8 +15,6 @@ from fsbridge.meaning.convention import Convention, Written, sensible
 from fsbridge.meaning.conventions.cf import along, packing_of, unit_of
 
 TYPE = "neurodata_type"
-_TYPE_OF_HDMF = "data_type"
-"""The same attribute in files of hdmf that are no NWB files."""
 
 _INDEX = "_index"
 """Ending of the name of an array that says where the elements of each row of another one end (hdmf's VectorIndex)."""
@@ -30,7 +28,8 @@ def _array(written: Written, known: Meaning) -> Meaning:
     name = written.names[-1] if written.names and written.groups and TYPE in written.groups[0] else ""
     if name == "data" and known.axes and known.axes[0].scale is None:
         known = _timed(written, known)
-    is_coded = attributes.get(TYPE, attributes.get(_TYPE_OF_HDMF)) == "EnumData"
+    # In files of hdmf that are no NWB files the attribute is called `data_type`.
+    is_coded = attributes.get(TYPE, attributes.get("data_type")) == "EnumData"
     ends, words = known.ends, place(attributes.get("elements")) if is_coded else None
     values = replace(values, words=values.words or ({} if words is None else {(): words}))
     if name.endswith("spike_times") and dtype is not None and dtype.kind == "f" and written.rank == 1:
