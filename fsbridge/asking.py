@@ -155,7 +155,7 @@ class carried(Generic[T]):  # noqa: N801  # as above
                 self._ages.append(oldest())
 
     def joined(self) -> None:
-        """Note that the calling thread now uses the answers that the threads which called this object got."""
+        """Note that the calling thread uses what other threads got by calling this object, so that its answer is as old."""
         used(min(self._ages, default=math.inf))
 
 

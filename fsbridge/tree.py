@@ -68,7 +68,7 @@ class Node(ABC):
         return
 
     def settle(self) -> None:
-        """Find out the present version, because the node has another one than a look-up said, or opening it was Stale.
+        """Find out the present version, after a look-up said another one than the node has, or after opening it was Stale.
 
         The kernel looks the node up again, and no more than once: the open that follows must not be the first to see a
         change. Only for nodes whose version may be outdated although they were not opened. May block, and raise what an open

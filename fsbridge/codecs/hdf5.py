@@ -258,12 +258,10 @@ def bitshuffle(values: tuple[int, ...]) -> Decoder | None:
 
 
 def unpack(packed: Buffer, count: int, bits: int, itemsize: int) -> np.ndarray[Any, Any]:
-    """Return `count` numbers of `bits` bits as little-endian unsigned integers of `itemsize`.
+    """Return packed numbers of `bits` bits each as little-endian unsigned integers of `itemsize` bytes.
 
-    The most significant bit is first.
-
-    `packed` may have one byte more than needed, because HDF5 counts a last byte even when it is empty (H5Znbit.c,
-    H5Zscaleoffset.c).
+    Numbers are packed from the most significant bit of a byte on. `packed` may have one byte more than needed, because HDF5
+    counts a last byte even when it is empty (H5Znbit.c, H5Zscaleoffset.c).
     """
     needed = math.ceil(count * bits / 8)
     if len(packed) not in (needed, count * bits // 8 + 1):

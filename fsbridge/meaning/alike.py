@@ -94,5 +94,5 @@ def are_documents(*pair: ArrayMetadata) -> bool:
 
 
 def document(row: Mapping[str, JSON], fields: frozenset[str]) -> JSON:
-    """Return a struct as the JSON that HDF5's compounds with references are shown as. `fields`: those with references."""
+    """Return a struct as JSON, as compounds of HDF5 with references are shown. `fields`: those that hold references."""
     return {name: hdmf.reference(str(value)) if name in fields else value for name, value in row.items()}

@@ -103,7 +103,7 @@ class Repository:
 
     @property
     def mtime_ns(self) -> int:
-        """The time of the last change of a ref; of the branch `main` in version 1 in a store without directories."""
+        """The time of the last change of any ref; in object storage, version 1 tells only that of the branch `main`."""
         if self.version > 1:
             return self.store.stat(self.key / "repo").mtime_ns
         refs = self.key / "refs"

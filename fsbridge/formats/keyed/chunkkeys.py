@@ -346,9 +346,10 @@ class UnlistedChunks:
         yield sorted(times.items())
 
     def stored(self, prefix: Index = ()) -> Mapping[Index, int]:
-        """Return the stored chunks below `prefix` with mtimes in ns: what the store remembers of each may be of a listing.
+        """Return the stored chunks below `prefix` with their mtimes in ns.
 
-        Raises Unsupported for too large a grid, or the store's errors.
+        What the store remembers of a chunk may be as old as a listing. Raises Unsupported for too large a grid, and the
+        store's errors.
         """
         count = math.prod(self._counts)
         if count > MOST_CHUNKS:

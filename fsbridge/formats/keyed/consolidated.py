@@ -83,7 +83,7 @@ def _copies(document: Document | None, name: str) -> Mapping[str, JSON] | None:
 
 
 def copied_members(documents: DocumentReader, name: str, group: Key) -> int:
-    """Return of how many groups and arrays the group's document `name` has copies; 0 if it cannot be read."""
+    """Return how many groups and arrays have copies in the group's document `name`; 0 if it cannot be read."""
     try:
         copies = _copies(documents.attempt(group / name), name) or {}
     except FsbridgeError as error:

@@ -146,7 +146,10 @@ class KeyedGroup(Group):
         return other_file(self.hierarchy.keyed.store, self.key, name)
 
     def copies(self) -> int:
-        """Return how many members have copies here. In remote stores a document of copies alone is one of the root only."""
+        """Return how many members have copies of their documents here.
+
+        In remote stores, documents that hold nothing but copies are looked for in the root only.
+        """
         hierarchy, keyed = self.hierarchy, self.hierarchy.keyed
         everywhere = not (self.key and keyed.store.remote)
         asked = [name for name in hierarchy.consolidated if everywhere or name in hierarchy.of_groups]

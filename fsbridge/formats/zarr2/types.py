@@ -114,7 +114,7 @@ def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
 
 
 def _single(value: JSON) -> JSON:
-    """Return a fill value that netCDF-C 4.8.0 has written as a list of one."""
+    """Return a fill value, also out of the list of one element that netCDF-C 4.8.0 writes."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 

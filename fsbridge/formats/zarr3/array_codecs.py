@@ -196,7 +196,7 @@ def squeeze(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 
 def delta(array: ArrayPhase, fields: Fields) -> ArrayPhase:
-    """Apply differences of neighbours, over the chunk as a flat list in C order of the array at this place."""
+    """Apply differences of neighbours, for which the chunk as it is at this place is a flat list in C order."""
     result = array.numbers(fields)
     _agree(fields, "dtype", result, native=True)
     stored = _little(fields.values.get("astype"), result)

@@ -124,7 +124,7 @@ def _values(written: Written, known: Values) -> Values:
 
 
 def _signed(attributes: Attributes, dtype: np.dtype[Any]) -> bool | None:
-    """Return whether integers are signed, if `_Unsigned` says something else than their type. netCDF-3 has no others."""
+    """Return whether integers are signed if `_Unsigned` contradicts their type, as in netCDF-3; None if it does not."""
     written = str(single(attributes.get("_Unsigned"))).casefold()
     signed = {"true": False, "false": True}.get(written)
     return None if dtype.kind == "f" or signed == (dtype.kind == "i") else signed

@@ -45,7 +45,7 @@ def attributes(metadata: ArrayMetadata, axes: Sequence[Axis], netcdf: bool = Fal
 
 
 def fill_in_netcdf(dtype: np.dtype[Any], said: Attributes) -> bytes | None:
-    """Return the fill value that a netCDF file has, where `_FillValue` among the attributes `said` is one; else None."""
+    """Return the bytes of the fill value of a netCDF file, by the attribute `_FillValue` in `said`; None without one."""
     missing = number(said.get(FILL_VALUE), dtype.kind == "f") if dtype.kind in "iufmM" else None
     if missing is None:
         return None

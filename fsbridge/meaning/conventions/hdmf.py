@@ -54,7 +54,7 @@ def is_reference(attributes: Attributes) -> bool:
 
 
 def reference_fields(attributes: Attributes) -> frozenset[str]:
-    """Return the fields of an array of structs, in Zarr, whose text is the path that a reference leads to."""
+    """Return the fields of a Zarr array of structs that are references: each of their texts is the path of an object."""
     listed = attributes.get(_FIELDS)
     names = listed if isinstance(listed, list) else []
     old = [field.get("name") for field in dicts(attributes, _OLD_TYPE) if field.get("dtype") == "object"]
@@ -78,12 +78,12 @@ def is_text(metadata: ArrayMetadata) -> bool:
 
 
 def reference(path: str) -> JSON:
-    """Return a reference as an attribute, or a field of a compound, of HDF5 has it. An empty path leads nowhere."""
+    """Return the JSON that attributes and compounds of HDF5 have for a reference; None for an empty path."""
     return {"_REFERENCE": {"source": ".", "path": path}} if path else None
 
 
 def _reference(value: JSON) -> JSON:
-    """Return the value of an attribute, with Zarr v2's references as HDF5 and Zarr v3 have them."""
+    """Return the value of an attribute. A reference in the form of Zarr v2 gets the form of HDF5 and Zarr v3."""
     if not isinstance(value, Mapping) or value.get(_OLD_TYPE) != "object":
         return value
     target = value.get("value")

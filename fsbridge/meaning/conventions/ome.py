@@ -153,9 +153,9 @@ def _channel(channel: JSON) -> Channel:
 
 
 def _axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> tuple[Axes, Affine | None] | None:
-    """Return the axes of a level, and how they are turned. None if COSEM's `transform` says it.
+    """Return the axes of a level, and how its dimensions are turned to them; None if COSEM's `transform` says it.
 
-    A dimension has the axis along which it runs. Those that run along several have these axes in their order.
+    A dimension that runs along one axis has this axis. Dimensions that run along several axes share these, in their order.
     """
     if "transform" in dataset and "coordinateTransformations" not in dataset:
         return None

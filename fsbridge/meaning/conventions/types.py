@@ -65,7 +65,7 @@ def _padding(described: Mapping[str, JSON], path: Path = ()) -> Iterator[Path]:
 
 
 def _unnamed(spelled: JSON, path: Path = ()) -> Iterator[Path]:
-    """Yield fields without a name in the list of fields of Zarr v2: numpy has gaps so, and names them when it reads them."""
+    """Yield the paths of gaps in a struct of Zarr v2: fields that numpy writes without a name and reads as `f0`, ..."""
     for number, field in enumerate(spelled if isinstance(spelled, list) else ()):
         name, inner = field[:2] if isinstance(field, list) else (None, None)
         if name == "":

@@ -190,7 +190,7 @@ def zarr2_text(metadata: ArrayMetadata) -> bool:
 
 
 def _nothing_missing(metadata: ArrayMetadata) -> bool:
-    """True if xarray opens the array in Zarr v2, and no attribute defines missing elements."""
+    """True if xarray opens the array when it is shown as Zarr v2, and no attribute says which elements are missing."""
     names = metadata.dimension_names if metadata.shape else ()
     return names is not None and None not in names and FILL_VALUE not in metadata.attributes
 
