@@ -1,10 +1,16 @@
-"""P12 and P3 on the layouts `zarr2` and `n5`: what independent writers wrote, read by independent readers of real mounts."""
+"""P12 and P3 on the layouts `zarr2` and `n5`: what independent writers wrote, read by independent readers of real mounts.
+
+Also several layouts at once, and copies of them.
+"""
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
+import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +19,10 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
-from conftest import MountFunction
-from mounting import Mount
+from mounting import Mount, MountFunction
+from observing import errno_of
+from promised_store import VALUES, promised_store
+from promised_views import N5, ZARR2, ZARR3
 from readers import Member, assert_same, read
 from stores import CASES, CHUNKS, SHAPE, Case, kvstore, values, write_collection
 
@@ -32,6 +40,11 @@ NO_READER = {
     "z5py-n5": re.compile(r"zero-dimensional"),
 }
 """What a reader itself says of arrays that it cannot read."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return promised_store(tmp_path / "store.zarr")
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +180,9 @@ def test_p8_an_array_with_chunks_too_large_for_any_file_is_listed(
     tmp_path: Path, mount: MountFunction, edges: list[int]
 ) -> None:
     """The size was an error of the program: not even the documents of such an array were listed."""
-    array = zarr.create_array(tmp_path / "vast.zarr", shape=edges, chunks=edges, dtype="u2", compressors=None, zarr_format=2)
-    Path(str(array.store.root), "0.0").write_bytes(bytes(100))  # type: ignore[attr-defined]
+    vast = tmp_path / "vast.zarr"
+    zarr.create_array(vast, shape=edges, chunks=tuple(edges), dtype="u2", compressors=None, zarr_format=2)
+    (vast / "0.0").write_bytes(bytes(100))
     mounted = mount(tmp_path / "vast.zarr", "--layout", "zarr2,zarr3")
     mounted.allow(r"limit|0\.0")
     assert sorted(os.listdir(mounted / "zarr2")) == [".zarray", ".zattrs", "0.0"]
@@ -177,3 +191,42 @@ def test_p8_an_array_with_chunks_too_large_for_any_file_is_listed(
         with pytest.raises(OSError, match=r"Input/output|too large"):
             chunk.read_bytes()
     assert os.listdir(mounted / "zarr3" / "c" / "0") == ["0"]
+
+
+def test_every_layout_at_once(store: Path, mount: MountFunction) -> None:
+    """One directory each, and one decoding of a chunk for all."""
+    tree = mount(store, "--layout", "files,n5,zarr3,zarr2")
+    assert sorted(os.listdir(tree)) == ["files", "n5", "zarr2", "zarr3"]
+    assert errno_of((tree / "a").stat) == errno.ENOENT
+    assert errno_of((tree / "zarr.json").stat) == errno.ENOENT
+    np.testing.assert_array_equal(np.load(tree / "files/a.npy"), VALUES)
+    for view in (ZARR3, ZARR2, N5):
+        assert (tree / view.layout / view.chunk("a", 3, 2)).read_bytes() == view.content(VALUES, 3, 2)
+
+
+def test_p12_netcdf_c_reads_the_layout_zarr2(store: Path, mount: MountFunction) -> None:
+    """A reader that stopped at Zarr v2; what else there is of them is in scripts/legacy-check."""
+    tree = mount(store, "--layout", "zarr2")
+    url = f"file://{tree.path}#mode=zarr,file"
+    text = subprocess.run(["ncdump", "-v", "a", url], check=True, capture_output=True, text=True).stdout
+    numbers = text.partition("data:")[2].partition("=")[2].replace(";", " ").replace("}", " ").replace(",", " ").split()
+    assert [int(number) for number in numbers] == VALUES.ravel().tolist()
+
+
+@pytest.mark.parametrize("tool", ["cp", "rsync", "tar"])
+def test_copies_of_all_layouts_at_once_are_the_stores_themselves(
+    tmp_path: Path, store: Path, mount: MountFunction, tool: str
+) -> None:
+    tree = mount(store, "--layout", "zarr3,zarr2,n5")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    words = {
+        "cp": ["cp", "-r", f"{tree.path}/.", str(copy)],
+        "rsync": ["rsync", "-a", f"{tree.path}/", str(copy)],
+        "tar": ["sh", "-c", f"tar -C '{tree.path}' -cS . | tar -C '{copy}' -x"],
+    }
+    subprocess.run(words[tool], check=True)
+    subprocess.run(["diff", "-r", str(tree.path), str(copy)], check=True)
+    for layout in ("zarr2", "zarr3"):
+        np.testing.assert_array_equal(zarr.open_array(copy / layout / "a", mode="r")[...], VALUES)
+    assert all(stat.S_ISREG(path.stat().st_mode) or path.is_dir() for path in copy.rglob("*"))

@@ -24,9 +24,8 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-import tensorstore
 import tifffile
-import zarr
+from promised_views import N5, VIEWS, ZARR2, ZARR3, View, each
 from readers import assert_same
 from samples import SAMPLES, Sample
 from tree_walker import content, written
@@ -77,7 +76,7 @@ def find(tree: Tree, path: str) -> AnyNode:
 
 def test_every_format_layout_and_file_type_is_in_the_matrix() -> None:
     assert {name.partition("/")[0] for name in SAMPLES} == set(NAMES) - {"auto"}, "give the format a sample"
-    assert set(LAYOUT_READERS) == set(LAYOUTS) - {"files"}, "give the layout a reader"
+    assert {view.layout for view in VIEWS} == set(LAYOUTS), "give the layout a view"
     assert set(READERS) == set(FILE_TYPES), "give the file type a reader"
     assert set(SUFFIXES) == {*READERS, *ALIASES, "json"}
 
@@ -94,56 +93,19 @@ def elements(values: Any) -> Any:
 # The layouts that are hierarchies themselves.
 
 
-def _by_zarr(folder: Path, values: Any, turned: bool) -> None:
-    document = folder / "zarr.json"
-    if zarr.__version__.startswith("3.1.") and document.exists() and '"rectilinear"' in document.read_text():
-        assert_same(_by_the_specification(folder), values)
-        return
-    with zarr.config.set({"array.rectilinear_chunks": True}):  # an experiment of zarr-python's, so far
-        found = zarr.open_array(folder, mode="r")[...]
-    assert_same(found, values)
-
-
-def _by_the_specification(folder: Path) -> Any:
-    """Read a grid of chunks of many sizes, which the newest zarr-python for Python 3.11 does not know."""
-    told = json.loads((folder / "zarr.json").read_text())
-    (codec,) = told["codecs"]
-    dtype = np.dtype(told["data_type"]).newbyteorder(codec["configuration"]["endian"])
-    edges = [np.array(lengths) for lengths in told["chunk_grid"]["configuration"]["chunk_shapes"]]
-    found = np.full(told["shape"], told["fill_value"], dtype)
-    for file in (folder / "c").rglob("*"):
-        if file.is_file():
-            at = [int(part) for part in file.relative_to(folder / "c").parts]
-            shape = [lengths[i] for lengths, i in zip(edges, at, strict=True)]
-            place = tuple(slice(lengths[:i].sum(), lengths[: i + 1].sum()) for lengths, i in zip(edges, at, strict=True))
-            found[place] = np.frombuffer(file.read_bytes(), dtype).reshape(shape)
-    return found
-
-
-def _by_tensorstore(folder: Path, values: Any, turned: bool) -> None:
-    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": f"{folder}/"}}
-    assert_same(tensorstore.open(spec, open=True).result().read().result(), values if turned else values.T)
-
-
-LAYOUT_READERS: Mapping[str, Callable[[Path, Any, bool], None]] = {
-    "zarr3": _by_zarr,
-    "zarr2": _by_zarr,
-    "n5": _by_tensorstore,
-}
-
-
 @each_format
-@pytest.mark.parametrize("layout", LAYOUT_READERS)
-def test_p12_each_layout_of_each_format(layout: str, sample: Sample, opened: Callable[[str], Tree], tmp_path: Path) -> None:
-    tree, compared = opened(layout), 0
+@each((ZARR3, ZARR2, N5))
+def test_p12_each_layout_of_each_format(view: View, sample: Sample, opened: Callable[[str], Tree], tmp_path: Path) -> None:
+    tree, compared = opened(view.layout), 0
     for number, (path, values) in enumerate(sample.arrays.items()):
         try:
             node: Any = find(tree, path)
         except FsbridgeError as error:
             reason, kind = str(error), np.asarray(values).dtype.kind
-            assert (layout == "n5" and kind in "OUV") or (layout != "zarr3" and "of several shapes" in reason), reason
+            assert (view is N5 and kind in "OUV") or (view is not ZARR3 and "of several shapes" in reason), reason
             continue
-        LAYOUT_READERS[layout](written(node, tmp_path / str(number)), np.asarray(values), _first_fastest(tree))
+        own, turned = np.asarray(values), view.turned and not _first_fastest(tree)
+        assert_same(view.read(written(node, tmp_path / str(number))), own.T if turned else own)
         compared += 1
     assert compared >= 2
 
@@ -170,8 +132,7 @@ def _itk(suffix: str) -> Callable[[Path, str, Any, Any], None]:
 
 
 def _nii(folder: Path, name: str, own: Any, picture: Any) -> None:
-    image: Any = nibabel.load(folder / f"{name}.nii")  # type: ignore[attr-defined]
-    assert_same(np.asarray(image.dataobj), picture.T)
+    assert_same(np.asarray(nibabel.Nifti1Image.from_filename(folder / f"{name}.nii").dataobj), picture.T)
 
 
 def _mrc(folder: Path, name: str, own: Any, picture: Any) -> None:
@@ -225,7 +186,7 @@ def _envi(folder: Path, name: str, own: Any, picture: Any) -> None:
     lines = (folder / f"{name}.envi.hdr").read_text().splitlines()
     told = dict(line.split(" = ", 1) for line in lines if " = " in line)
     kinds = {"1": "u1", "2": "i2", "3": "i4", "4": "f4", "5": "f8", "12": "u2", "15": "u8"}
-    dtype = np.dtype(kinds[told["data type"]]).newbyteorder("<>"[int(told["byte order"])])
+    dtype = np.dtype("<>"[int(told["byte order"])] + kinds[told["data type"]])
     shape = [int(told[part]) for part in ("bands", "lines", "samples")]
     data = (folder / f"{name}.envi").read_bytes()
     assert_same(np.frombuffer(data, dtype).reshape(shape).reshape(picture.shape), picture)

@@ -1,6 +1,6 @@
 """`NAME.slices/`: planes are numbered, and of the present version, on real mounts.
 
-More of planes: test_files_mount.py (their bytes), test_files_promises.py (what was listed before a change).
+More of planes: test_files_mount.py (their bytes), test_freshness.py (what was listed before a change).
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,14 @@ def errno_of(action: Callable[[], Any]) -> int | None:
     except OSError as error:
         return error.errno
     return None
+
+
+def bytes_or_none(path: Path) -> bytes | None:
+    """Read a file; None if there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, int, bytes]]:
@@ -106,18 +115,23 @@ def grows_nothing(tree: Mount, use: Callable[[int], object], rounds: tuple[int, 
 
 
 def ends_honestly(tree: Mount, path: Path, number: signal.Signals) -> None:
-    """P10: with `path` open, SIGTERM unmounts; after SIGKILL the mount is no empty directory."""
+    """P10: in use, with `path` open, a signal unmounts; after SIGKILL the mount is no empty directory."""
     if number == signal.SIGKILL:
         tree.kill()
         assert errno_of(lambda: os.listdir(tree)) == errno.ENOTCONN
+        assert errno_of(path.read_bytes) == errno.ENOTCONN
         tree.clear()
+        assert os.listdir(tree) == []
         return
     descriptor = os.open(path, os.O_RDONLY)
+    sleeper = subprocess.Popen(["sleep", "60"], cwd=tree.path)  # its working directory keeps the mount busy
     try:
         assert os.read(descriptor, 10)
         tree.process.send_signal(number)
         assert tree.process.wait(10) == 0
         assert not mounted(tree.path)
     finally:
+        sleeper.kill()
+        sleeper.wait()
         with contextlib.suppress(OSError):  # the file system behind it has gone
             os.close(descriptor)

@@ -10,6 +10,8 @@ import numpy as np
 import zarr
 
 CHUNKS = (10, 10)
+VALUES = np.random.default_rng(1).integers(1, 99, (35, 27), np.int32)
+VALUES.setflags(write=False)
 
 
 def write_zarr(path: Path, values: Any, chunks: tuple[int, ...] = CHUNKS, **options: Any) -> None:
@@ -17,8 +19,8 @@ def write_zarr(path: Path, values: Any, chunks: tuple[int, ...] = CHUNKS, **opti
     zarr.create_array(path, shape=values.shape, chunks=chunks, dtype=values.dtype, **options)[...] = values
 
 
-def promised_store(root: Path, values: np.ndarray[Any, Any]) -> Path:
-    """A group with the array `a`; the keys of its chunks begin at `a/0.0`."""
+def promised_store(root: Path) -> Path:
+    """A group with the array `a` of 4 x 3 chunks of VALUES, keys `a/0.0` to `a/3.2`."""
     zarr.create_group(root, zarr_format=2, attributes={"made": "here"})
-    write_zarr(root / "a", values)
+    write_zarr(root / "a", VALUES)
     return root
