@@ -48,6 +48,8 @@ def answer(request: dict[str, Any], data: Buffer) -> tuple[dict[str, Any], list[
         return {}, [first]
     except TooLarge as error:
         return {"error": "too_large", "message": str(error)}, []
+    except Overflow as error:
+        return {"error": "too_large" if size is None else "corrupt", "message": str(error)}, []  # as a chain tells it
     except Unsupported as error:
         return {"error": "unsupported", "message": str(error)}, []
     except ImportError as error:

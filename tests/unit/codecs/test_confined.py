@@ -9,12 +9,13 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+import codec_writers
 import pytest
 
 from fsbridge.asking import WouldWait, without_waiting
 from fsbridge.children import landlock
 from fsbridge.codecs import CodecChain, confined, table
-from fsbridge.errors import CorruptData
+from fsbridge.errors import CorruptData, TooLarge
 
 LIMITS = count(1 << 20)
 """A new limit makes new children."""
@@ -87,3 +88,13 @@ def test_a_thread_that_may_not_wait_asks_no_child(hostile: tuple[CodecChain, int
     chain.decode(b"pid", 9, limit)
     with pytest.raises(WouldWait), without_waiting():
         chain.decode(b"pid", 9, limit)
+
+
+@pytest.mark.parametrize("name", ["blosc2", "wavpack", "imagecodecs_qoi"])
+def test_an_intact_chunk_above_the_limit_is_too_large_not_corrupt(name: str) -> None:
+    chunk = codec_writers.chunk(name)
+    chain = CodecChain((table.decoder(chunk.config),))
+    with pytest.raises(TooLarge, match=f"decodes to {len(chunk.decoded)} bytes"):
+        chain.decode(chunk.stored, None, len(chunk.decoded) - 1)
+    with pytest.raises(CorruptData):
+        chain.decode(chunk.stored, len(chunk.decoded) - 1, len(chunk.decoded) - 1)
