@@ -131,7 +131,7 @@ class CodecChain:
             raise CorruptData(f"{self.steps[0].name}: {error}") from None
 
     def step(self, read: Read, stored: int) -> int | None:
-        """Return how many bytes of a chunk `decode_range` decodes at least; None if not `in_parts`. `stored`: encoded bytes."""
+        """Return the least bytes of a chunk that `decode_range` decodes; None if not `in_parts`. `stored`: encoded ones."""
         if not self.steps:
             return 1
         if not self.in_parts:

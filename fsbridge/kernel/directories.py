@@ -1,6 +1,6 @@
 """The remembered contents of recently read directories, so that opening and listing one again needs no worker thread.
 
-A listing is shown until it is too old (P9). Above `Limits.directories_bytes` the least recently used ones are dropped. The
+A listing is shown until it is too old (P9). Above `KernelLimits.directories_bytes` the least recently used ones go. The
 second walk of a tree lives from this: it takes a tenth of the first one's time. Not here: which directories are read ahead
 (`readahead/directories.py`), positions in a listing (`handles.py`).
 """
@@ -18,7 +18,7 @@ from fsbridge.errors import FsbridgeError
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import KnownListing, all_batches
 from fsbridge.kernel.inodes import ROOT, InodeTable
-from fsbridge.kernel.limits import USUAL, Limits
+from fsbridge.kernel.limits import USUAL, KernelLimits
 from fsbridge.tree import Attrs, Directory, Entry, Numbered
 
 USED_SECONDS = 3.0
@@ -31,7 +31,7 @@ BELOW_DIRECTORIES = 16
 class Directories:
     """The directories of one mount that were read lately, by inode. For the event loop's thread."""
 
-    def __init__(self, inodes: InodeTable, ages: Ages, limits: Limits = USUAL) -> None:
+    def __init__(self, inodes: InodeTable, ages: Ages, limits: KernelLimits = USUAL) -> None:
         self._inodes = inodes
         self._ages = ages
         self._max_bytes = limits.directories_bytes
@@ -128,7 +128,7 @@ class Directories:
 
 
 def read_directory(
-    ages: Ages, limits: Limits, node: Directory, attrs: Attrs | None = None, asked: float = math.inf
+    ages: Ages, limits: KernelLimits, node: Directory, attrs: Attrs | None = None, asked: float = math.inf
 ) -> KnownListing | None:
     """Read all of a directory; None if it is too large or takes long. Blocks; raises what the listing raises.
 
@@ -145,7 +145,7 @@ def read_directory(
     return reading
 
 
-def read_tree(ages: Ages, limits: Limits, node: Directory) -> KnownListing | None:
+def read_tree(ages: Ages, limits: KernelLimits, node: Directory) -> KnownListing | None:
     """Read all of a directory, and the directories below it if they are few; see `read_directory`.
 
     A walk of small arrays costs a third less than if each array's directory of chunks were read by a job of its own.
@@ -156,7 +156,7 @@ def read_tree(ages: Ages, limits: Limits, node: Directory) -> KnownListing | Non
     return reading
 
 
-def _read_below(ages: Ages, limits: Limits, top: KnownListing, reading: KnownListing, room: Iterator[int]) -> None:
+def _read_below(ages: Ages, limits: KernelLimits, top: KnownListing, reading: KnownListing, room: Iterator[int]) -> None:
     """Read the directories below `reading`, at most as many as `room` has left.
 
     Chunk directories of any depth are kept in `top`, the reading of the array's directory, and directories with names in
@@ -182,7 +182,7 @@ def _read_below(ages: Ages, limits: Limits, top: KnownListing, reading: KnownLis
             reading.keep(entry.name, below)
 
 
-def _read_member(ages: Ages, limits: Limits, reading: KnownListing, entry: Entry) -> KnownListing | None:
+def _read_member(ages: Ages, limits: KernelLimits, reading: KnownListing, entry: Entry) -> KnownListing | None:
     if isinstance(entry.node, int):
         assert reading.shown.space is not None
         node = cast(Directory, reading.shown.space.node(entry.node))

@@ -28,7 +28,7 @@ from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, open_file, o
 from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.jobs import Jobs, Loads
 from fsbridge.kernel.lanes import Subject
-from fsbridge.kernel.limits import USUAL, Limits
+from fsbridge.kernel.limits import USUAL, KernelLimits
 from fsbridge.kernel.pages import PageVersions, StaleOpens
 from fsbridge.kernel.readahead import NoReadAhead, ReadAhead
 from fsbridge.kernel.records import HELD, Record, open_node
@@ -51,7 +51,7 @@ class Filesystem(pyfuse3.Operations):
         root: Directory,
         config: Config,
         jobs: Jobs,
-        limits: Limits = USUAL,
+        limits: KernelLimits = USUAL,
         reply: Reply = pyfuse3.readdir_reply,
     ) -> None:
         """Make the handlers of a mount that shows `root`. `reply` adds an entry to the reply to `readdir`."""

@@ -21,7 +21,7 @@ import trio
 from fsbridge.asking import as_of, before_waiting, context, oldest
 from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.kernel.ages import Ages
-from fsbridge.kernel.limits import USUAL, Limits
+from fsbridge.kernel.limits import USUAL, KernelLimits
 from fsbridge.kernel.pages import Scattered
 from fsbridge.kernel.records import HELD, Parked, Record, open_node
 from fsbridge.threads.deadlines import Deadline
@@ -209,7 +209,7 @@ class Listing:
     _kept = 0  # bytes, roughly, that they take
 
     def __init__(
-        self, inode: int, directory: Directory, reading: KnownListing | None = None, limits: Limits = USUAL
+        self, inode: int, directory: Directory, reading: KnownListing | None = None, limits: KernelLimits = USUAL
     ) -> None:
         self._limits = limits
         self.inode = inode
@@ -345,7 +345,7 @@ _OVER: Iterator[Sequence[Entry]] = iter(())
 _TIMED = (Numbered, Dated)  # isinstance takes several times as long for a union as for a tuple
 
 
-def all_batches(shown: Contents, limits: Limits = USUAL) -> list[Sequence[Entry]] | None:
+def all_batches(shown: Contents, limits: KernelLimits = USUAL) -> list[Sequence[Entry]] | None:
     """Return everything that a listing shows, in few batches; None if that is too much or takes long.
 
     Blocks; raises the listing's errors.
@@ -439,7 +439,7 @@ def _is_possible(name: bytes) -> bool:
     return 0 < len(name) <= MAX_NAME and b"/" not in name and b"\0" not in name and name not in (b".", b"..")
 
 
-def open_listing(inode: int, ages: Ages, limits: Limits, node: AnyNode) -> Listing:
+def open_listing(inode: int, ages: Ages, limits: KernelLimits, node: AnyNode) -> Listing:
     """Return a new listing of a directory, with its beginning read. Blocks; raises an error if the directory is gone."""
     before_waiting()
     directory = cast(Directory, node)

@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from fsbridge.errors import Stale
-from fsbridge.kernel.limits import USUAL, Limits
+from fsbridge.kernel.limits import USUAL, KernelLimits
 from fsbridge.kernel.records import KINDS, InodeRows, Parked, Range, Record, Row, Used
 from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space
 
@@ -45,7 +45,7 @@ class InodeTable:
         self,
         root: Directory,
         released: Callable[[int, Space | None], object] = lambda base, space: None,
-        limits: Limits = USUAL,
+        limits: KernelLimits = USUAL,
     ) -> None:
         """Make the table. It calls `released` when it parks a space, and when the kernel has forgotten all of a space.
 

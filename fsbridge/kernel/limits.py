@@ -1,4 +1,4 @@
-"""Limits of what the kernel side keeps and how long it reads, all in one object. Every mount has the usual ones.
+"""KernelLimits of what the kernel side keeps and how long it reads, all in one object. Every mount has the usual ones.
 
 Tests set others. Not here: limits that the user sets (`config.py`), those of worker threads (`lanes.py`, `jobs.py`).
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Limits:
+class KernelLimits:
     """The limits of one mount's kernel side."""
 
     opened_nodes: int = 2048
@@ -37,4 +37,4 @@ class Limits:
     """
 
 
-USUAL = Limits()
+USUAL = KernelLimits()

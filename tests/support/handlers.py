@@ -17,7 +17,7 @@ from fsbridge.config import Config
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import METADATA_SLOW, METADATA_SUSPECTED, Jobs
 from fsbridge.kernel.lanes import Lane, Subject
-from fsbridge.kernel.limits import USUAL, Limits
+from fsbridge.kernel.limits import USUAL, KernelLimits
 from fsbridge.kernel.readahead import ReadAhead
 from fsbridge.tree import Directory
 
@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 CTX: Any = None
 
-PATIENT = Limits(beginning_seconds=60.0, batch_seconds=60.0, wait_seconds=60.0)
-"""Limits with time enough on a busy machine, too."""
+PATIENT = KernelLimits(beginning_seconds=60.0, batch_seconds=60.0, wait_seconds=60.0)
+"""KernelLimits with time enough on a busy machine, too."""
 
 DEFAULTS: dict[str, Any] = {"xattrs": True, "read_ahead": True}
 """Options of a mount that a test does not name."""
@@ -63,7 +63,7 @@ def with_filesystem(
     root: Any,
     clock: trio.abc.Clock | None = None,
     jobs: Jobs | None = None,
-    limits: Limits = USUAL,
+    limits: KernelLimits = USUAL,
     kind: type[Filesystem] = Filesystem,
     source: str = "source",
     **options: Any,
@@ -160,7 +160,9 @@ class Steps:
         await eventually(lambda: not ahead.siblings.reading)
 
 
-def walk(root: Directory, test: Callable[[Steps], Awaitable[Any]], limits: Limits = PATIENT, **options: Any) -> Filesystem:
+def walk(
+    root: Directory, test: Callable[[Steps], Awaitable[Any]], limits: KernelLimits = PATIENT, **options: Any
+) -> Filesystem:
     """Run `test(steps)` in a mount of `root`."""
     jobs = CountedJobs()
 

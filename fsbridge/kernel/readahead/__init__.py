@@ -18,7 +18,7 @@ from fsbridge.kernel.handles import Listing, OpenFile
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import Abandoned, Subject
-from fsbridge.kernel.limits import USUAL, Limits
+from fsbridge.kernel.limits import USUAL, KernelLimits
 from fsbridge.kernel.readahead.directories import Siblings
 from fsbridge.kernel.readahead.files import REMOTE, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
 from fsbridge.threads.workers import Workers
@@ -74,7 +74,7 @@ class ReadAhead(NoReadAhead):
         jobs: Jobs,
         ages: Ages,
         report: Callable[[Exception], object],
-        limits: Limits = USUAL,
+        limits: KernelLimits = USUAL,
     ) -> None:
         """`directories` keeps what is read ahead of directories; `report` gets bugs, on the thread where they happen."""
         self._remote = remote = config.is_remote

@@ -22,7 +22,7 @@ from fsbridge.kernel.directories import Directories, read_directory, read_tree
 from fsbridge.kernel.handles import KnownListing
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.limits import USUAL, Limits
+from fsbridge.kernel.limits import USUAL, KernelLimits
 from fsbridge.kernel.records import HELD, Record
 from fsbridge.threads.deadlines import Stopwatch
 from fsbridge.threads.workers import Workers
@@ -49,7 +49,7 @@ class Siblings:
         ages: Ages,
         threads: Workers,
         remote: bool,
-        limits: Limits = USUAL,
+        limits: KernelLimits = USUAL,
     ) -> None:
         """Take what read-ahead needs; the directories it reads are handed to `directories`.
 
@@ -192,7 +192,7 @@ def _read_record(record: Record, read: Callable[[Directory], KnownListing | None
     return read(cast(Directory, record.open()))
 
 
-def _read_numbered(ages: Ages, limits: Limits, space: Space, position: int) -> KnownListing | None:
+def _read_numbered(ages: Ages, limits: KernelLimits, space: Space, position: int) -> KnownListing | None:
     """Read all of a chunk directory; None also if it is empty, because it may not exist. Blocks."""
     reading = read_directory(ages, limits, cast(Directory, space.node(position)))
     return reading if reading is not None and reading.batches else None

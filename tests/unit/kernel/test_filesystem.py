@@ -25,7 +25,7 @@ from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.handles import HandleTable, OpenFile
 from fsbridge.kernel.jobs import METADATA_THREADS
 from fsbridge.kernel.lanes import HUNG_JOBS
-from fsbridge.kernel.limits import Limits
+from fsbridge.kernel.limits import KernelLimits
 from fsbridge.kernel.pages import Caching, PageVersions
 from fsbridge.kernel.readahead import NoReadAhead
 from fsbridge.tree import Attrs, Entry, Numbered
@@ -129,7 +129,7 @@ def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch() -> Non
         await filesystem.forget([(inode + 20_000, 1)])
         assert len(filesystem.inodes) == 1
 
-    with_filesystem(test, FakeDirectory({b"c": directory}), limits=Limits(listing_bytes=300_000))
+    with_filesystem(test, FakeDirectory({b"c": directory}), limits=KernelLimits(listing_bytes=300_000))
 
 
 def test_a_directory_of_20000_chunks_is_listed_once_and_kept_in_16_bytes_each() -> None:

@@ -14,7 +14,7 @@ from handlers import CTX, Replies, with_filesystem
 from waiting import eventually
 
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.limits import Limits
+from fsbridge.kernel.limits import KernelLimits
 from fsbridge.kernel.readahead import READY_BATCHES
 from fsbridge.tree import Entry
 
@@ -36,7 +36,7 @@ class Stepwise(FakeDirectory):
             yield batch
 
 
-BRIEF = Limits(beginning_seconds=-1.0)
+BRIEF = KernelLimits(beginning_seconds=-1.0)
 """An open reads one batch, and none is much."""
 
 

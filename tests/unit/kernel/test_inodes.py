@@ -21,7 +21,7 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import Stale
 from fsbridge.formats.open import open_source
 from fsbridge.kernel.inodes import MAX_SPACE, ROOT, InodeTable
-from fsbridge.kernel.limits import Limits
+from fsbridge.kernel.limits import KernelLimits
 from fsbridge.kernel.records import HELD, Parked, Record, open_node
 from fsbridge.layouts import root_directory
 from fsbridge.tree import AnyNode, Attrs, Entry, Ready
@@ -123,7 +123,7 @@ def test_a_listed_node_that_changed_before_its_first_use_is_stale() -> None:
 
 def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again() -> None:
     root = FakeDirectory({b"%d" % i: FakeDirectory({b"f": make_file(1)}) for i in range(100)})
-    table = InodeTable(root, limits=Limits(opened_nodes=10))
+    table = InodeTable(root, limits=KernelLimits(opened_nodes=10))
     inodes = []
     for name, directory in root.members.items():
         inode, _ = table.count_listed(ROOT, Entry(name, directory.attrs(), partial(give, directory)), None)
@@ -149,7 +149,7 @@ def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again()
 
 def test_p6_what_the_kernel_knows_of_an_array_is_half_a_kilobyte() -> None:
     """Its directory, its document, and its chunks; `find` over 100,000 arrays has the kernel know of them all."""
-    table, arrays, shown = InodeTable(FakeDirectory(), limits=Limits(opened_nodes=20)), 1500, Attrs("directory", 0, 0)
+    table, arrays, shown = InodeTable(FakeDirectory(), limits=KernelLimits(opened_nodes=20)), 1500, Attrs("directory", 0, 0)
     gc.collect()
     tracemalloc.start()
     try:
@@ -181,7 +181,7 @@ class _Array(FakeDirectory):
 
 
 def test_p6_a_parked_space_keeps_its_numbers() -> None:
-    table = InodeTable(root := FakeDirectory({b"a": _Array()}), limits=Limits(opened_nodes=4))
+    table = InodeTable(root := FakeDirectory({b"a": _Array()}), limits=KernelLimits(opened_nodes=4))
     inode = table.count_looked_up(ROOT, b"a", root.members[b"a"], "directory")
     space = root.members[b"a"].space
     base = table.base(inode, space)
@@ -207,7 +207,9 @@ def test_p6_a_parked_space_keeps_its_numbers() -> None:
 def test_a_space_that_a_worker_has_opened_may_be_parked_before_it_is_registered() -> None:
     released: list[object] = []
     table = InodeTable(
-        root := FakeDirectory({b"a": _Array()}), lambda base, space: released.append(space), limits=Limits(opened_nodes=3)
+        root := FakeDirectory({b"a": _Array()}),
+        lambda base, space: released.append(space),
+        limits=KernelLimits(opened_nodes=3),
     )
     inode = table.count_looked_up(ROOT, b"a", root.members[b"a"], "directory")
     base = table.base(inode, root.members[b"a"].space)

@@ -23,7 +23,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, S
 from fsbridge.formats.open import Opening
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import open_listing
-from fsbridge.kernel.limits import Limits
+from fsbridge.kernel.limits import KernelLimits
 from fsbridge.layouts.files.arrays import listing
 from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View
 from fsbridge.layouts.files.arrays.nodes import make_plan
@@ -375,7 +375,7 @@ def test_a_directory_that_is_opened_is_read_with_it(tmp_path: Path) -> None:
     dataset(tmp_path / "s.n5/a", "uint8", [4])
     config = Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",))
     tree = open_tree(config)
-    limits = Limits(beginning_seconds=60.0)  # also where the machine is busy
+    limits = KernelLimits(beginning_seconds=60.0)  # also where the machine is busy
     reading = open_listing(1, Ages(config), limits, tree.root).reading
     assert reading is not None
     assert [entry.name for batch in reading.batches for entry in batch] == [b"a.json", b"a.npy", b"store.json"]
