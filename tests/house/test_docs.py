@@ -270,7 +270,7 @@ def test_pages_are_reachable() -> None:
 
 
 def test_the_pages_are_built_as_a_site_without_a_warning(tmp_path: Path) -> None:
-    words = ["build", "--quiet", "--strict", "-f", ROOT / "packaging/mkdocs.yml", "-d", tmp_path]
+    words = ["build", "--quiet", "--strict", "-f", str(ROOT / "packaging/mkdocs.yml"), "-d", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", "mkdocs", *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     built = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("index.html")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 import tomllib
@@ -212,8 +213,10 @@ def test_no_module_compares_names_of_formats() -> None:
     for module in MODULES:
         if part(module) in {"layouts", "decoded", "mount", "model", "kernel"} or module.parent.name == "formats":
             for node in nodes(module):
-                told = node.comparators if isinstance(node, ast.Compare) else []
-                values = [one for side in told for one in (side.elts if isinstance(side, ast.Tuple | ast.Set) else [side])]
+                if not isinstance(node, ast.Compare):
+                    continue
+                sides = [side.elts if isinstance(side, ast.Tuple | ast.Set) else [side] for side in node.comparators]
+                values = list(itertools.chain.from_iterable(sides))
                 found = [one.value for one in values if isinstance(one, ast.Constant) and one.value in names]
                 assert not found, f"{name_of(module)}:{node.lineno} compares with {found}"
 

@@ -31,7 +31,9 @@ def test_the_conda_recipe_needs_what_the_project_needs() -> None:
     assert recipe["context"]["version"] == __version__
     needed = set()
     for line in PROJECT["project"]["dependencies"]:
-        name, bound = re.fullmatch(r"([\w.-]+)(>=[\d.]+)(;.*)?", line.replace(" ", "")).groups()[:2]
+        requirement = re.fullmatch(r"([\w.-]+)(>=[\d.]+)(;.*)?", line.replace(" ", ""))
+        assert requirement, line
+        name, bound = requirement[1], requirement[2]
         needed.add(f"{CONDA.get(name, name)} {bound}")
     run = {line for line in recipe["requirements"]["run"] if line != "__linux" and not line.startswith("python >=")}
     assert run == needed

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from conftest import MountFunction
-from mounting import Mount
+from mounting import Mount, MountFunction
 from stores import kvstore
 
 SHAPE, BLOCK = (300, 200, 70), (128, 100, 70)

@@ -89,21 +89,21 @@ REPLACED = {
 
 def test_one_thing_has_one_word() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {name}: say {REPLACED[word]}"
+        f"{path.relative_to(ROOT)}:{line}: {name}: say {REPLACED[word]}"
         for path in modules("fsbridge")
         for node in ast.walk(ast.parse(path.read_text()))
-        for name in names(node)
+        for line, name in names(node)
         for word in name.strip("_").split("_")
         if word in REPLACED
     ]
     assert found == []
 
 
-def names(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node gives to something."""
+def names(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of something that a node names."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
+        yield node.lineno, node.name
     elif isinstance(node, ast.arg):
-        yield node.arg
+        yield node.lineno, node.arg
     elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-        yield node.id if isinstance(node, ast.Name) else node.attr
+        yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
