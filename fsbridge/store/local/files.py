@@ -138,11 +138,11 @@ def file_check(config: Config) -> Callable[[str], None] | None:
     return lambda path: everybody.check_path(path, bases)
 
 
-def path_opener(config: Config) -> OpenPath:
+def path_opener(config: Config, beneath: OpenBeneath = open_beneath) -> OpenPath:
     """Return an `os.open` for what is opened by its absolute path, such as the files in a collection.
 
-    What is below SOURCE, or below a directory of `--allow-external`, is opened beneath it, however links are switched
-    meanwhile. Raises AccessDenied if they lead out. A path that is below none of them is one that the user named.
+    What is below SOURCE, or below a directory of `--allow-external`, is opened beneath it (by `beneath`), however links are
+    switched meanwhile. Raises AccessDenied if they lead out. A path that is below none of them is one that the user named.
     """
     bases = tuple(map(os.path.abspath, (config.source, *config.external_folders)))
 
@@ -160,7 +160,7 @@ def path_opener(config: Config) -> OpenPath:
                 break
             root = os.open(base, LOOK | os.O_DIRECTORY)
             try:
-                return open_beneath(root, os.path.relpath(real, base), flags)
+                return beneath(root, os.path.relpath(real, base), flags)
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise named(error, path) from None
