@@ -33,7 +33,7 @@ def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry
         yield from scalar_entries(space)
         return
     batch: list[Entry] = []
-    for prefix in stored_rows(space.scan, space.rank):
+    for prefix in find_rows(space.scan, space.rank):
         if prefix is None:
             yield ()
             continue
@@ -63,7 +63,7 @@ Scan: TypeAlias = Callable[[Index], Iterator[Sequence[tuple[int, int]]]]
 """Yields what is stored below a prefix, as `model.Chunks.scan` does."""
 
 
-def stored_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | None]:
+def find_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | None]:
     """Yield the prefix (all coordinates but the last) of each row with stored chunks; None while the store is busy."""
     if len(prefix) >= rank - 1:
         yield prefix
@@ -72,7 +72,7 @@ def stored_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | N
         if not pairs:
             yield None
         for i, _ in pairs:
-            yield from stored_rows(scan, rank, (*prefix, i))
+            yield from find_rows(scan, rank, (*prefix, i))
 
 
 def flat_cell(space: ChunkSpace, name: bytes, separator: bytes) -> Index | None:

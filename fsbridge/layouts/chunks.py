@@ -159,7 +159,7 @@ class ChunkSpace(Numbering, Space):
         left = self.chunks.prefetch([self.index(self.prefix(position)) for position in positions])
         return None if left is None else positions[left]
 
-    def stored(self, prefix: Index) -> AnyNode:
+    def find_node(self, prefix: Index) -> AnyNode:
         """Return the node at `prefix`; NotFound if the store does not have it."""
         if len(prefix) < self.rank:
             return ChunkDirectory(self, prefix, self.directory_attrs(prefix))
@@ -213,7 +213,7 @@ class ChunkDirectory(Directory):
         if coordinate is None:
             self.of.chunks.check()
             raise NotFound(f"{name!r} is no chunk of this grid")
-        return self.of.stored((*self.prefix, coordinate))
+        return self.of.find_node((*self.prefix, coordinate))
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the stored chunks, or the directories that lead to some. Sizes come from the metadata alone."""

@@ -68,7 +68,10 @@ class Layout(Protocol):
         """Return the documents of the group at the path `names`, by file name. `described`: what `describe` has returned."""
 
     def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
-        """Return documents by file name. `root`: the array is the whole mount; `around`: see `ArrayDirectory.around`."""
+        """Return documents by file name. `root`: the array is the whole mount.
+
+        `around`: what `ArrayDirectory.find_surroundings` returns.
+        """
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
         """Return what a group's directory contains."""
@@ -307,7 +310,7 @@ class GroupDirectory(Contents):
 class ArrayDirectory(Contents):
     """What the directory of one version of an array contains: the layout's documents, then what a layout adds (chunks).
 
-    A layout overrides `chunk` and `chunk_entries`, and `around` where its documents tell what groups above say.
+    A layout overrides `chunk` and `chunk_entries`, and `find_surroundings` where its documents tell what groups above say.
     """
 
     space: Space | None = None
@@ -363,13 +366,13 @@ class ArrayDirectory(Contents):
         """Yield the members that the layout adds to the documents."""
         yield from ()
 
-    def around(self) -> Hashable:
+    def find_surroundings(self) -> Hashable:
         """Return what the documents depend on besides the array's metadata, as of now. They are cached until it changes."""
         return None
 
     def documents(self) -> Mapping[bytes, bytes]:
         """Return the layout's documents by name."""
-        path, metadata, around = self.path, self.array.metadata, self.around()
+        path, metadata, around = self.path, self.array.metadata, self.find_surroundings()
         layout, names, rendered = path.layout, path.member.names, path.member.context.rendered
         return rendered.share(
             (layout.name, not names, around),

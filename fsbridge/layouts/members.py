@@ -65,7 +65,7 @@ class Context:
         with self._lock:
             return self._last_looks.setdefault(names, LastLook())
 
-    def decoded(self, array: Array, names: tuple[str, ...] | None = None) -> DecodedArray:
+    def share_chunks(self, array: Array, names: tuple[str, ...] | None = None) -> DecodedArray:
         """Return the decoded chunks of one version of an array. With `names` (its path), all layouts share one object."""
         if names is None:
             return self._decoded_chunks(array)
@@ -126,9 +126,9 @@ class SourceMember:
         config = self.context.config
         return "/".join((config.source.rstrip("/") or "/", *config.inside, *self.names))
 
-    def decoded(self, array: Array) -> DecodedArray:
+    def share_chunks(self, array: Array) -> DecodedArray:
         """Return the chunks of one version of the array that is here. All layouts share them."""
-        return self.context.decoded(array, self.names)
+        return self.context.share_chunks(array, self.names)
 
     def refresh_node(self) -> Group | Array:
         """Return the path's node as it is now, or as old as a remote store may answer.

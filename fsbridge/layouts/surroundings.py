@@ -266,7 +266,7 @@ class Look:
     def _elements(self, array: Array, selection: Selection) -> tuple[NDArray[Any], ArrayVersion]:
         """Return elements of an array, and the version read."""
         metadata, order = array.metadata, range(len(selection.picks))
-        version = self._context.decoded(array).whole()
+        version = self._context.share_chunks(array).whole()
         supply = ChunkSupply(FoundChunks(version), selection, order, Workers("helper", 0), Spill("/", 0))
         reader = ElementReader(metadata, selection, order, supply, self._context.cache.budget)
         if not metadata.dtype.itemsize:

@@ -200,7 +200,7 @@ class Zarr2Array(ArrayDirectory):
 
     def __init__(self, path: PathDirectory, array: Array, separator: bytes) -> None:
         super().__init__(path, array)
-        self.space: ChunkSpace = Zarr2Space(path.identity(array), path.member.decoded(array), separator)
+        self.space: ChunkSpace = Zarr2Space(path.identity(array), path.member.share_chunks(array), separator)
         self.separator = separator
         self._listed = 0
 
@@ -215,7 +215,7 @@ class Zarr2Array(ArrayDirectory):
         cell = flat_cell(self.space, name, self.separator)
         if cell is None:
             raise NotFound(f"{name!r} is no chunk of this grid")
-        return self.space.stored(cell)
+        return self.space.find_node(cell)
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
         if self.separator == b"/" and self.space.rank:

@@ -176,9 +176,9 @@ class Zarr3Array(ArrayDirectory):
 
     def __init__(self, path: PathDirectory, array: Array) -> None:
         super().__init__(path, array)
-        self.space: ChunkSpace = Zarr3Space(path.identity(array), path.member.decoded(array))
+        self.space: ChunkSpace = Zarr3Space(path.identity(array), path.member.share_chunks(array))
 
-    def around(self) -> Hashable:
+    def find_surroundings(self) -> Hashable:
         metadata, member = self.array.metadata, self.path.member
         if metadata.dimension_names is not None or ".zarray" not in metadata.native:
             return None
@@ -187,11 +187,11 @@ class Zarr3Array(ArrayDirectory):
     def chunk(self, name: bytes) -> AnyNode:
         if name != DIRECTORY:
             raise NotFound(f"the array's directory has no member {name!r}")
-        return self.space.stored(())
+        return self.space.find_node(())
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
         try:
-            node = self.space.stored(())
+            node = self.space.find_node(())
             yield [Entry(DIRECTORY, node.attrs(), 0 if node.slot else lambda: node, node.version)]
         except NotFound:
             return

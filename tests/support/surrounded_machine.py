@@ -32,7 +32,7 @@ from state_machine import Mounted
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError
 from fsbridge.layouts.files.filetypes import CHOICES
-from fsbridge.layouts.files.group_files import endings
+from fsbridge.layouts.files.group_files import list_endings
 from fsbridge.unmounted import VirtualTree
 
 WHICH = st.integers(0, 10_000)
@@ -330,7 +330,7 @@ class Surrounded(RuleBasedStateMachine):
 
     def _file(self, fresh: VirtualTree, which: int) -> str:
         """Return the path of a file that is listed, or can be opened by its name, if there is such a file."""
-        named = (f"{path}.{ending}" for path in (*GROUPS, *KEPT) if path for ending in endings())
+        named = (f"{path}.{ending}" for path in (*GROUPS, *KEPT) if path for ending in list_endings())
         return _one_of([*self._listed(fresh, "file"), *named], which)
 
     def _read_fresh(self, fresh: VirtualTree, path: str) -> bytes | str:

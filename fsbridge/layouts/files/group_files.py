@@ -34,14 +34,14 @@ GROUP_FILES: Sequence[GroupFile] = (
 """All kinds of files, in the order of a listing."""
 
 
-def beside(kinds: Sequence[GroupFile]) -> Mapping[str, GroupFile]:
+def find_beside(kinds: Sequence[GroupFile]) -> Mapping[str, GroupFile]:
     """Return the kinds of files that lie beside a group, by suffix."""
     return {suffix: one for one in kinds if not one.inside for suffix in (one.suffix, *one.aliases)}
 
 
-def endings(kinds: Sequence[GroupFile] = GROUP_FILES) -> tuple[str, ...]:
+def list_endings(kinds: Sequence[GroupFile] = GROUP_FILES) -> tuple[str, ...]:
     """Return all that can follow the name of an array or of a group, and a dot."""
-    return tuple(sorted({*ENDINGS, *beside(kinds)}, key=len))
+    return tuple(sorted({*ENDINGS, *find_beside(kinds)}, key=len))
 
 
 def file_names(
@@ -55,6 +55,6 @@ def file_names(
     for one in kinds:
         if one.applies(group):
             folder = f"{name}/" if name and one.inside else ""
-            (listed if one.is_listed(wanted) else others).append(folder + one.called(name or store, not name))
+            (listed if one.is_listed(wanted) else others).append(folder + one.make_name(name or store, not name))
             aliases += [f"{folder}{name or store}.{alias}" for alias in one.aliases]
     return {"files": listed, "by name": [*others, *aliases]}

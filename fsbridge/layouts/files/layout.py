@@ -17,7 +17,14 @@ from fsbridge.layouts.directories import PathDirectory, other_entries
 from fsbridge.layouts.files import group_files
 from fsbridge.layouts.files.arrays.array_files import ArrayFiles, file_of, named_file
 from fsbridge.layouts.files.arrays.listing import file_names, list_files, list_linked_suffixes
-from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, ParsedName, full_store_name, readings, store_name
+from fsbridge.layouts.files.arrays.names import (
+    NO_NEIGHBOURS,
+    Neighbours,
+    ParsedName,
+    full_store_name,
+    parse_name,
+    store_name,
+)
 from fsbridge.layouts.files.arrays.open_array import SHARED_LIMITS, SharedLimits
 from fsbridge.layouts.files.group_files import GROUP_FILES
 from fsbridge.layouts.files.groups.group_file import GroupFile
@@ -50,7 +57,7 @@ class Files:
         self.wanted = tuple(config.files)
         self.tree = SourceTree(config, kinds, limits)
         self.kinds = kinds
-        self.beside, self.endings = group_files.beside(kinds), group_files.endings(kinds)
+        self.beside, self.endings = group_files.find_beside(kinds), group_files.list_endings(kinds)
         self.listed = [one for one in kinds if one.is_listed(self.wanted)]
         self.root_name, self.full_root_name = store_name(config.place), full_store_name(config.place)
 
@@ -146,8 +153,8 @@ class FilesGroup(OpenGroup):
     def _list_files(self, group: Group, child: Child, name: bytes, member: Group) -> Iterator[Entry]:
         """Yield the entries of the files beside a member that is a group."""
         for one in self._files.listed:
-            if not one.inside and self._listed[1].leave(child.name, one.suffix):
-                opener = partial(self.find, group, one.called(child.name))
+            if not one.inside and self._listed[1].allow(child.name, one.suffix):
+                opener = partial(self.find, group, one.make_name(child.name))
                 entry = one.entry(member, name + b"." + one.suffix.encode(), child.mtime_ns, opener)
                 if entry is not None and not member.is_plain():
                     yield entry
@@ -190,7 +197,7 @@ class FilesGroup(OpenGroup):
         If each look-up needs requests (`Group.costly`), members that were not listed are looked for last. If the name may be
         that of an array's file, the group is listed, which opening the array needs anyway.
         """
-        arrays = [reading.array for reading in readings(name)]
+        arrays = [reading.array for reading in parse_name(name)]
         group.prefetch(arrays[-1:])  # an array needs the groups above it, because they describe its axes
         lacks = group.lacks if group.costly else None
         if lacks is not None and self.path.member.context.config.is_remote and arrays:
@@ -246,7 +253,7 @@ class FilesGroup(OpenGroup):
         answer = None if node is None else self._find_called(group, name, node)
         if answer is not None:
             return answer
-        for reading in readings(name, self._files.endings):
+        for reading in parse_name(name, self._files.endings):
             node = child_or_none(group, reading.array, lacks)
             answer = None if node is None else self._read(group, name, reading, node)
             if answer is not None:
@@ -312,7 +319,7 @@ class FilesGroup(OpenGroup):
         group, names = self.group, self.path.member.names
         for one in self._files.listed:
             if one.inside or not names:
-                name = one.called(names[-1] if names else self._files.store(group), not names)
+                name = one.make_name(names[-1] if names else self._files.store(group), not names)
                 opener = partial(one.node, self)
                 if one.of_rows is not None and rows is not None:
                     opener = partial(one.of_rows, self, rows)
@@ -324,4 +331,4 @@ class FilesGroup(OpenGroup):
         """True if a member, or a file of one, has that name."""
         if name in self._listed[1].names:
             return True
-        return any(has_child(self.group, one.array) for one in readings(name) if one.region is None)
+        return any(has_child(self.group, one.array) for one in parse_name(name) if one.region is None)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fsbridge.asking import SlowListing
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound
-from fsbridge.layouts.chunk_variants import SCALAR, FilledSpace, scalar_entries, stored_rows
+from fsbridge.layouts.chunk_variants import SCALAR, FilledSpace, find_rows, scalar_entries
 from fsbridge.layouts.chunks import ChunkDirectory
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
@@ -117,7 +117,7 @@ class BlockListings:
         parts: list[_Pairs] = []
         count, pending = 0, []
         weights = [math.prod(counts[axis + 1 :]) for axis in reversed(range(len(counts)))]  # of the array's own axes
-        for prefix in stored_rows(chunks.scan, len(counts)):
+        for prefix in find_rows(chunks.scan, len(counts)):
             yield None
             if prefix is None:
                 continue
@@ -150,7 +150,7 @@ def _search(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Itera
     rank = len(chunks.metadata.shape)
     seen: set[int] = set()
     last = prefix[::-1]
-    for row in stored_rows(chunks.scan, rank):
+    for row in find_rows(chunks.scan, rank):
         yield ()
         if row is None:
             continue
@@ -277,10 +277,10 @@ class N5Array(ArrayDirectory):
 
     def __init__(self, path: PathDirectory, array: Array, listings: BlockListings) -> None:
         super().__init__(path, array)
-        self.space: BlockSpace = BlockSpace(path.identity(array), path.member.decoded(array), listings)
+        self.space: BlockSpace = BlockSpace(path.identity(array), path.member.share_chunks(array), listings)
         self._look: Look | None = None  # the last one, from which the next one has what has not changed
 
-    def around(self) -> Hashable:
+    def find_surroundings(self) -> Hashable:
         """Return the axes; none for an array of N5, because its own document has them."""
         member = self.path.member
         if member.context.format_at(member.names).first_axis_fastest:
@@ -297,7 +297,7 @@ class N5Array(ArrayDirectory):
             return ChunkDirectory(self.space, ()).lookup(name)
         if name != SCALAR:
             raise NotFound(f"{name!r} is no block of an array of rank 0")
-        return self.space.stored(())
+        return self.space.find_node(())
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
         return ChunkDirectory(self.space, ()).entries() if self.space.rank else scalar_entries(self.space)

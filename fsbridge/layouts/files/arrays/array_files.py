@@ -13,7 +13,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound
 from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
 from fsbridge.layouts.files.arrays.listing import list_files
-from fsbridge.layouts.files.arrays.names import SLICES, Neighbours, full_store_name, readings, store_name, with_colons
+from fsbridge.layouts.files.arrays.names import SLICES, Neighbours, full_store_name, parse_name, store_name, with_colons
 from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
 from fsbridge.layouts.files.arrays.planes import PlaneSpace, SlicesDirectory
@@ -47,37 +47,37 @@ class ArrayFiles(ArrayDirectory):
 
     def chunk(self, name: bytes) -> AnyNode:
         text, opened = name.decode("utf-8", "surrogateescape"), self._open()
-        for reading in readings(text):
+        for reading in parse_name(text):
             if reading.array.encode("utf-8", "surrogateescape") == escape(self._name):
                 if reading.suffix == "json" and reading.region is None:
-                    return self._description()
+                    return self._describe()
                 return file_of(opened, reading.region, reading.suffix, text)
         if text == PAGE.suffix:
-            return DocumentFile(self._page_again, self._page(), self.array.mtime_ns)
+            return DocumentFile(self._make_page_again, self._make_page(), self.array.mtime_ns)
         raise NotFound(f"{name!r} is no file of this array")
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
-        yield list_files(self._open(), self._wanted, escape(self._name), Neighbours(), self._again)
+        yield list_files(self._open(), self._wanted, escape(self._name), Neighbours(), self._describe_again)
 
         if PAGE.is_listed(self._wanted):
             attrs = Attrs("file", None, self.array.mtime_ns)
             name = PAGE.suffix.encode()
             yield [Entry(name, attrs, partial(self.chunk, name))]
 
-    def _page(self) -> bytes:
+    def _make_page(self) -> bytes:
         before_waiting()  # because coordinates are read
         return array_page(self._open(), self._store, self.path.member.context.format_at(()).name)
 
-    def _page_again(self) -> bytes | None:
+    def _make_page_again(self) -> bytes | None:
         shown = self.path.refresh()
-        return shown._page() if isinstance(shown, ArrayFiles) else None
+        return shown._make_page() if isinstance(shown, ArrayFiles) else None
 
-    def _description(self) -> DescriptionFile:
-        return DescriptionFile(self._open(), (), self._again)
+    def _describe(self) -> DescriptionFile:
+        return DescriptionFile(self._open(), (), self._describe_again)
 
-    def _again(self) -> DescriptionFile | None:
+    def _describe_again(self) -> DescriptionFile | None:
         shown = self.path.refresh()
-        return shown._description() if isinstance(shown, ArrayFiles) else None
+        return shown._describe() if isinstance(shown, ArrayFiles) else None
 
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def named_file(array: OpenArray, name: str) -> AnyNode | None:
 
     None if it ends with none.
     """
-    suffixes = sorted({own.suffix for own in readings(name) if own.suffix in FILE_TYPES}, key=len)
+    suffixes = sorted({own.suffix for own in parse_name(name) if own.suffix in FILE_TYPES}, key=len)
     if not suffixes:
         return None
     fits = reasons(array.view())

@@ -52,7 +52,7 @@ def list_files(
     attrs, version = Attrs("file", size, array.array.mtime_ns), description_version(array.identity, collisions)
     entries = [Entry(name + b".json", attrs, opener, version)]
     for suffix, bytes_of in sizes.files:
-        if not others.leave(array.name, suffix):
+        if not others.allow(array.name, suffix):
             continue
         file = name + b"." + suffix.encode()
         if suffix == NC.suffix:
@@ -73,7 +73,7 @@ def _list_unsized_files(
     mtime_ns = array.mtime_ns()
     yield _make_unsized_entry(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
     for suffix in list_suffixes(array.view(), wanted):
-        if others.leave(array.name, suffix):
+        if others.allow(array.name, suffix):
             opener = partial(_MADE[suffix], array) if suffix in _MADE else partial(ArrayFile, array, suffix)
             yield _make_unsized_entry(name, suffix, mtime_ns, opener)
 
@@ -96,7 +96,7 @@ def _make_unsized_entry(name: bytes, suffix: str, mtime_ns: int, opener: Callabl
 
 def list_linked_suffixes(array: OpenArray, wanted: Sequence[str], name: str, others: Neighbours) -> list[str]:
     """Return the suffixes of the files that a listing shows, as links, for a link `name` to an array."""
-    return ["json", *(suffix for suffix in list_suffixes(array.view(), wanted) if others.leave(name, suffix))]
+    return ["json", *(suffix for suffix in list_suffixes(array.view(), wanted) if others.allow(name, suffix))]
 
 
 def _find_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:

@@ -30,7 +30,7 @@ class ParsedName(NamedTuple):
     suffix: str
 
 
-def readings(name: str, endings: Sequence[str] = ENDINGS) -> Iterator[ParsedName]:
+def parse_name(name: str, endings: Sequence[str] = ENDINGS) -> Iterator[ParsedName]:
     """Yield all ways to read a file name: longest array name first, those without a region before those with one."""
     bases = [(name[: -len(suffix) - 1], ALIASES.get(suffix, suffix)) for suffix in endings if name.endswith(f".{suffix}")]
     ways = [ParsedName(base, None, suffix) for base, suffix in bases if base]
@@ -59,21 +59,21 @@ class Neighbours:
     claims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def among(cls, members: Iterable[str]) -> Neighbours:
+    def find_among(cls, members: Iterable[str]) -> Neighbours:
         """Return those of all members of a group that are neighbours."""
         odd = sorted(name for name in members if "[" in name or "." in name)
         claims: dict[str, list[str]] = {}
         for name in odd:
-            for array in {reading.array for reading in readings(name)}:
+            for array in {reading.array for reading in parse_name(name)}:
                 claims.setdefault(array, []).append(name)
         return cls(frozenset(odd), {array: tuple(claimants) for array, claimants in claims.items()})
 
-    def leave(self, name: str, suffix: str) -> bool:
+    def allow(self, name: str, suffix: str) -> bool:
         """True if `name.suffix` is the array's file, and not a member or the file of an array with a longer name."""
         if not self.names:
             return True
         full, names = f"{name}.{suffix}", self.names
-        taken = any(reading.array in names for reading in readings(full) if len(reading.array) > len(name))
+        taken = any(reading.array in names for reading in parse_name(full) if len(reading.array) > len(name))
         return not (full in names or taken)
 
     def collisions(self, name: str) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ class OpenArray:
     @cached_property
     def chunks(self) -> DecodedArray:
         """The array's chunks, which other layouts show too; for a listing they are not needed."""
-        return self._context.decoded(self.array, self.names)
+        return self._context.share_chunks(self.array, self.names)
 
     @property
     def identity(self) -> Hashable:

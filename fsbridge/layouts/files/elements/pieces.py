@@ -56,7 +56,7 @@ class FoundChunks:
         return chunks
 
 
-def stored_chunks(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
+def find_stored(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
     """Yield the indices of stored chunks that begin with `prefix`, `most` at most."""
     if len(prefix) == rank:
         yield prefix
@@ -65,7 +65,7 @@ def stored_chunks(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> I
     try:
         for batch in chunks.scan(prefix):
             for coordinate, _ in batch:
-                for index in stored_chunks(chunks, rank, most - count, (*prefix, coordinate)):
+                for index in find_stored(chunks, rank, most - count, (*prefix, coordinate)):
                     yield index
                     count += 1
                 if count >= most:

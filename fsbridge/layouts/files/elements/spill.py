@@ -52,7 +52,7 @@ class Spill:
         with self._changed:
             self._taken -= amount
 
-    def leaves(self, files: int) -> None:
+    def count_leaving(self, files: int) -> None:
         """Add `files` to the number of files that are about to free their space."""
         with self._changed:
             self._leaving += files
@@ -183,17 +183,17 @@ class SpillFile:
         if not self._pinned[slot]:
             del self._pinned[slot]
 
-    def leave(self) -> None:
+    def close_later(self) -> None:
         """Close the file in another thread: freeing disk space is slow, and the event loop must not wait for it."""
         if self._file >= 0:
-            self._spill.leaves(1)
-            starting.start(self._leave, "fsbridge-spill")
+            self._spill.count_leaving(1)
+            starting.start(self._close_now, "fsbridge-spill")
 
-    def _leave(self) -> None:
+    def _close_now(self) -> None:
         try:
             self.close()
         finally:
-            self._spill.leaves(-1)
+            self._spill.count_leaving(-1)
 
     def close(self) -> None:
         """Free the disk space. Chunks in use stay readable until their readers are done."""

@@ -32,7 +32,7 @@ from fsbridge.layouts.files.elements.pieces import (
     Slabs,
     choose_slabs,
     cut_grid,
-    stored_chunks,
+    find_stored,
 )
 from fsbridge.layouts.files.elements.spill import Spill, SpillFile
 from fsbridge.metadata import ArrayMetadata, Index
@@ -109,7 +109,7 @@ class ChunkSupply:
     def close(self) -> None:
         """Free the disk space of spilled chunks. Never blocks."""
         if self._slots is not None:
-            self._slots.leave()
+            self._slots.close_later()
 
     def _count_largest_bytes(self) -> int:
         """Return the bytes of the largest chunk."""
@@ -135,7 +135,7 @@ class ChunkSupply:
             return 0
         most = max(room, self._spill.limit // chunk)
         stored = self._slabs.count * sum(
-            1 for _ in stored_chunks(self._version.chunks.array.chunks, len(grid.shape), most + 1)
+            1 for _ in find_stored(self._version.chunks.array.chunks, len(grid.shape), most + 1)
         )
         return 0 if stored <= room else min(band, stored) if stored <= most else band
 

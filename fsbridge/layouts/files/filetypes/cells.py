@@ -79,7 +79,7 @@ def column_names(name: str, labels: NDArray[Any], meaning: Values) -> list[str]:
     return cells if isolated else [f"{style.head(name)}={cell}" for cell in cells]
 
 
-def joined(letters: NDArray[Any]) -> NDArray[Any]:
+def join_letters(letters: NDArray[Any]) -> NDArray[Any]:
     """Return an array of letters without its last dimension, which has the letters of each text."""
     import numpy as np
 

@@ -49,7 +49,7 @@ def envi_header(view: View) -> FileMap:
         text.append(f"data gain values = {{{', '.join([number(factor[0])] * bands)}}}")
         text.append(f"data offset values = {{{', '.join([number(factor[1])] * bands)}}}")
     if len(view.shape) == 3 and bands <= MAX_BANDS and (names := plane_names(view)):
-        plain_names = ("".join(_plain(char) for char in name) for name in names)
+        plain_names = ("".join(_replace_char(char) for char in name) for name in names)
         text.append(f"band names = {{{', '.join(plain_names)}}}")
     if (place := _map_info(view)) is not None:
         text.append(f"map info = {{{place}}}")
@@ -61,7 +61,7 @@ def envi_header(view: View) -> FileMap:
     return FileMap(len(content), None, ((0, content),))
 
 
-def _plain(char: str) -> str:
+def _replace_char(char: str) -> str:
     """Return the character, or a space for commas and braces, which would end the name, and for all but plain ASCII."""
     return char if char.isascii() and char.isprintable() and char not in ",{}" else " "
 

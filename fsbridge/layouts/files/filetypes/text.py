@@ -12,7 +12,7 @@ from fsbridge.layouts.files.filetypes.cells import (
     column_names,
     fields_of,
     header_of,
-    joined,
+    join_letters,
     spelling,
     width,
     words,
@@ -50,7 +50,7 @@ def csv_table(view: View) -> Generated:
     def make(elements: NDArray[Any], labels: Labels, limit: int) -> bytearray:
         meaning = add_words(values, labels.words)
         if meaning.characters and elements.ndim == 2:
-            elements = joined(elements)
+            elements = join_letters(elements)
         index = labels.along.get(0)
         # Readers skip an empty line, and an empty quoted cell makes some (polars) read the column as text.
         lone = elements.ndim == 1 and index is None and not fields and elements.dtype.kind == "f"
@@ -117,7 +117,7 @@ def _csv(
     if index is None:
         content, first = bytearray(rows_of([header_of(names)])), None
     else:
-        values = joined(index.values) if index.values.ndim == 2 else index.values
+        values = join_letters(index.values) if index.values.ndim == 2 else index.values
         first = spelling(index.meaning, values)
         title = f"{index.name} ({index.unit})" if index.unit else first.head(index.name)
         content = bytearray(rows_of([header_of([title, *names])]))

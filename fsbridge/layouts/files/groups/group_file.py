@@ -47,7 +47,7 @@ class GroupFile:
     opened: bool = False
     of_rows: Callable[[OpenGroup, SeenMembers], AnyNode] | None = None
 
-    def called(self, group: str, root: bool = False) -> str:
+    def make_name(self, group: str, root: bool = False) -> str:
         """Return the name of the file in a listing. `group`: the name of the group; `root`: the group is the root."""
         if root and self.root_name is not None:
             return self.root_name

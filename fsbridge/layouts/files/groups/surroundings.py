@@ -152,7 +152,7 @@ class OpenGroup(GroupDirectory):
 
     def note_members(self, version: Hashable, members: Iterable[Child]) -> Neighbours:
         """Return and keep the neighbours among all members. `version`: that of the group's listing before it was read."""
-        neighbours = Neighbours.among(child.name for child in members)
+        neighbours = Neighbours.find_among(child.name for child in members)
         self._neighbours = version, neighbours
         return neighbours
 

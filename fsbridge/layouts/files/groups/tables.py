@@ -21,7 +21,7 @@ from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import whole
-from fsbridge.layouts.files.filetypes.cells import cells_of, fields_of, header_of, joined, list_of, spelling
+from fsbridge.layouts.files.filetypes.cells import cells_of, fields_of, header_of, join_letters, list_of, spelling
 from fsbridge.layouts.files.filetypes.filetype import elements, texts
 from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS, rows_of
 from fsbridge.layouts.files.groups.group_file import GroupFile
@@ -267,7 +267,7 @@ def _column(directory: OpenGroup, name: str, look: Look, listed: Sequence[str]) 
         if words is not None:
             return [Cells(name, len(values), _make_picker(values, values_of(words), place))]
         if meaning.characters:
-            values = joined(values)
+            values = join_letters(values)
         if values.ndim == 1:
             return [_cells(name, values, meaning)]
         return [_cells(f"{name}.{i}", values[:, i], meaning) for i in range(values.shape[1])]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from fsbridge.layouts.files.arrays.names import readings
+from fsbridge.layouts.files.arrays.names import parse_name
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.levels import PREVIEW
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
@@ -51,8 +51,8 @@ def own_files(shown: OpenGroup, has: Callable[[str], bool]) -> Iterator[tuple[st
         inside = is_root or kind.inside
         if not kind.applies(shown.group):
             continue
-        for name in (kind.called(called, is_root), *(f"{called}.{alias}" for alias in kind.aliases)):
-            arrays = [reading.array for reading in readings(name) if reading.region is None and reading.array != called]
+        for name in (kind.make_name(called, is_root), *(f"{called}.{alias}" for alias in kind.aliases)):
+            arrays = [reading.array for reading in parse_name(name) if reading.region is None and reading.array != called]
             if not inside:
                 yield name, link_above(escape(name))
             elif not any(map(has, (name, *arrays))):

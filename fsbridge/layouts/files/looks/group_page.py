@@ -129,7 +129,7 @@ def _row(
     suffixes = [
         suffix
         for suffix in suffixes_of(member, shown.kinds)
-        if neighbours.leave(child.name, suffix) and len(path) + 1 + len(suffix) <= MAX_NAME
+        if neighbours.allow(child.name, suffix) and len(path) + 1 + len(suffix) <= MAX_NAME
     ]
     preview = IMAGE if IMAGE in suffixes else None
     return MemberRow(child.name, "group", path, suffixes, suffixes, preview, remark=remark)

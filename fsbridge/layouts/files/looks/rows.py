@@ -81,10 +81,10 @@ def array_row(
     name: str, view: View, neighbours: Neighbours, value: str | None = None, remark: str | None = None
 ) -> MemberRow:
     """Return the row of an array that is called `name`. `value`: of an array that is shown in words."""
-    fits, stem, leave = reasons(view), file_name(name, frozenset()), neighbours.leave
+    fits, stem, allow = reasons(view), file_name(name, frozenset()), neighbours.allow
     possible = [suffix for suffix, reason in fits.items() if reason is None]
     possible += [alias for alias, suffix in ALIASES.items() if suffix in possible]
-    suffixes = [suffix for suffix in ("json", *possible) if leave(name, suffix) and len(stem) + 1 + len(suffix) <= MAX_NAME]
+    suffixes = [suffix for suffix in ("json", *possible) if allow(name, suffix) and len(stem) + 1 + len(suffix) <= MAX_NAME]
     preview = next((suffix for suffix in ("preview.svg", "preview.png") if suffix in suffixes), None)
     wanted = next((suffix for suffix in _wanted(view) if suffix in suffixes), None)
     first = [suffix for suffix in (wanted, "npy", preview) if suffix in suffixes]

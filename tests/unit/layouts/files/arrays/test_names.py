@@ -11,7 +11,7 @@ from fake_model import FakeGroup, fake_array, tree
 from tree_walker import content
 
 from fsbridge.errors import NotFound
-from fsbridge.layouts.files.arrays.names import Neighbours, readings, store_name
+from fsbridge.layouts.files.arrays.names import Neighbours, parse_name, store_name
 from fsbridge.layouts.files.arrays.selection import parse_region
 
 VALUES: Any = np.arange(5 * 7 * 3).reshape(5, 7, 3)
@@ -34,7 +34,7 @@ VALUES: Any = np.arange(5 * 7 * 3).reshape(5, 7, 3)
     ],
 )
 def test_a_file_name_is_read_in_every_way_with_the_longest_name_first(name: str, expected: list[Any]) -> None:
-    assert [tuple(reading) for reading in readings(name)] == expected
+    assert [tuple(reading) for reading in parse_name(name)] == expected
 
 
 @pytest.mark.parametrize(
@@ -89,16 +89,16 @@ def test_a_region_in_brackets_is_numpy_s_alone() -> None:
 
 
 def test_members_named_like_files_are_known_to_the_arrays_of_those_files() -> None:
-    found = Neighbours.among(["a", "b", "a.npy", "a[0].npy", "x.y", "b.ome.tif"])
+    found = Neighbours.find_among(["a", "b", "a.npy", "a[0].npy", "x.y", "b.ome.tif"])
     assert found.names == {"a.npy", "a[0].npy", "x.y", "b.ome.tif"}
     assert found.claims == {"a": ("a.npy", "a[0].npy"), "a[0]": ("a[0].npy",), "b": ("b.ome.tif",), "b.ome": ("b.ome.tif",)}
     assert len(found.collisions("a")) == 2
     assert not found.collisions("x")
     left = {("a", "npy"), ("b", "ome.tif")}
-    assert {key for key in (("a", "npy"), ("a", "raw"), ("b", "ome.tif"), ("c", "npy")) if not found.leave(*key)} == left
+    assert {key for key in (("a", "npy"), ("a", "raw"), ("b", "ome.tif"), ("c", "npy")) if not found.allow(*key)} == left
 
 
 @pytest.mark.parametrize("name", ["a.nhdr", "a.mhd", "a.tif.nhdr", "a.hdr", "a.img", "a.nii.hdr", "a[0].nhdr"])
 def test_programs_that_look_for_a_second_file_find_none(name: str) -> None:
     """Bio-Formats read `a.tif` by `a.nhdr` where there was one, with times taken for channels."""
-    assert list(readings(name)) == []
+    assert list(parse_name(name)) == []

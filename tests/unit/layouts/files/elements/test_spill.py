@@ -171,7 +171,7 @@ def test_room_that_is_being_given_back_is_waited_for(tmp_path: Path) -> None:
     spill = Spill(str(tmp_path), 102_400)
     file = SpillFile(spill, SLOT, 1)
     file._lock.acquire()  # so that closing it takes a while
-    file.leave()
+    file.close_later()
     threading.Timer(0.1, file._lock.release).start()
     SpillFile(spill, SLOT, 1).close()
     assert spill.free == spill.limit
