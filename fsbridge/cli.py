@@ -37,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return helper(program, argv[1:])
         argv[1:] = _plain_words(argv[1:])
         if argv[1:] in (["--version", "--verbose"], ["--version", "-v"]):
-            from fsbridge.commands.diagnosis import versions
+            from fsbridge.commands.diagnosis import list_versions
 
-            print("\n".join(versions()))
+            print("\n".join(list_versions()))
             return 0
         if argv[1:2] == [CTL]:
             return _ctl(argv[2:])

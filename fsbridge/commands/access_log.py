@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands.arguments import Parser, absolute
+from fsbridge.commands.arguments import Parser, make_absolute
 from fsbridge.errors import SetupError
 
 
@@ -35,7 +35,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     from fsbridge.mount.logs import open_log
     from fsbridge.mount.running import ask_one
 
-    file = None if args.file is None else open_log(absolute(args.file))
+    file = None if args.file is None else open_log(make_absolute(args.file))
     try:
         ask_one(args.mountpoint, {"ask": "access-log"}, dict, file)
     finally:

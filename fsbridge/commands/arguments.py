@@ -169,7 +169,7 @@ def add_remote(parser: Parser) -> None:
     )
 
 
-def remote(args: argparse.Namespace) -> Remote:
+def make_remote(args: argparse.Namespace) -> Remote:
     """Return the Remote that the options of remote stores describe."""
     return Remote(
         anonymous=args.anonymous,
@@ -178,7 +178,7 @@ def remote(args: argparse.Namespace) -> Remote:
         endpoint=args.endpoint,
         allow_http=args.allow_http,
         absent_403=args.absent_403,
-        block_cache=absolute(args.block_cache) if args.block_cache else "",
+        block_cache=make_absolute(args.block_cache) if args.block_cache else "",
         block_cache_size=args.block_cache_size,
         listing_ttl=args.listing_ttl,
     )
@@ -217,16 +217,16 @@ def add_reading(parser: Parser) -> None:
     parser.epilog = f"{FURTHER}\n{parser.epilog}"
 
 
-def config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: Any) -> Config:
+def make_config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: Any) -> Config:
     """Return the Config of a command with all shared options, for the source `given`. `more`: other fields of it."""
     optional = {name: getattr(args, name) for name in ("cache_size", "files", "spill_size")}
     more |= {name: value for name, value in optional.items() if value is not None}
     if "include_nodes" in args:
         more |= {"include": tuple(args.include_nodes), "exclude": tuple(args.exclude_nodes)}
     if args.spill_dir is not None:
-        more["spill_dir"] = absolute(args.spill_dir)
+        more["spill_dir"] = make_absolute(args.spill_dir)
     return Config(
-        source=source(given),
+        source=resolve_source(given),
         mountpoint=mountpoint,
         layout=(args.layout or ("zarr3" if args.files is None else "files")).replace("+", ","),
         chunk_separator=args.chunk_separator,
@@ -236,14 +236,14 @@ def config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: A
         loop_limit=args.loop_limit,
         read_ahead=not args.no_read_ahead,
         verify=not args.no_verify,
-        allow_external=folders(args.allow_external),
-        hdf5_plugins=folders(args.hdf5_plugins),
-        remote=remote(args),
+        allow_external=resolve_folders(args.allow_external),
+        hdf5_plugins=resolve_folders(args.hdf5_plugins),
+        remote=make_remote(args),
         **more,
     )
 
 
-def source_and_path(text: str) -> tuple[str, tuple[str, ...]]:
+def split_place(text: str) -> tuple[str, tuple[str, ...]]:
     """Return SOURCE and the names of PATH, from `SOURCE//PATH`.
 
     A local `//` is only a doubled slash, and all of `text` is the source, if nothing lies at SOURCE, or if SOURCE is a
@@ -262,7 +262,7 @@ def source_and_path(text: str) -> tuple[str, tuple[str, ...]]:
     return source, tuple(name for name in names if name is not None)
 
 
-def below(source: str, place: str) -> str:
+def join_place(source: str, place: str) -> str:
     """Return the place that `NAME//PATH` means if NAME stands for `source`, which may have a //PATH of its own."""
     path = parse_place(place)[1]
     if not path:
@@ -276,16 +276,16 @@ def looks_like_a_store(path: str) -> bool:
     return os.path.isfile(path) or any(os.path.isfile(os.path.join(path, name)) for name in names)
 
 
-def source(text: str) -> str:
-    """SOURCE as it is opened and shown: an absolute path, or a URL without any secret."""
+def resolve_source(text: str) -> str:
+    """Return SOURCE as it is opened and shown: an absolute path, or a URL without any secret."""
     from fsbridge.store.remote.urls import is_url, local_path, parse_url
 
     if not is_url(text):
-        return absolute(not_misspelt(text))
+        return make_absolute(check_spelling(text))
     return local_path(text) or parse_url(text).text
 
 
-def not_misspelt(path: str) -> str:
+def check_spelling(path: str) -> str:
     """Return `path`; SetupError if it does not exist and looks like a URL: `s3:/bucket/path`, `zip::s3://bucket/path`."""
     from fsbridge.store.remote.urls import KINDS
 
@@ -297,8 +297,8 @@ def not_misspelt(path: str) -> str:
     return path
 
 
-def absolute(path: str) -> str:
-    """Make `path` absolute; SetupError if the working directory has been removed."""
+def make_absolute(path: str) -> str:
+    """Return `path` as an absolute one; SetupError if the working directory has been removed."""
     try:
         return os.path.abspath(path)
     except OSError:
@@ -307,8 +307,8 @@ def absolute(path: str) -> str:
         ) from None
 
 
-def folders(given: Sequence[str] | None) -> tuple[str, ...]:
+def resolve_folders(given: Sequence[str] | None) -> tuple[str, ...]:
     """Return the directories, as absolute paths, and URLs that an option named."""
     from fsbridge.store.remote.urls import is_url
 
-    return tuple(source(path) if is_url(path) else absolute(path) for path in given or ())
+    return tuple(resolve_source(path) if is_url(path) else make_absolute(path) for path in given or ())

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands.arguments import Parser, absolute
+from fsbridge.commands.arguments import Parser, make_absolute
 from fsbridge.commands.output import format_size, show
 from fsbridge.errors import SetupError, printable
 
@@ -33,7 +33,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     args = make_parser(program).parse_args(argv)
     from fsbridge.store.remote.blocks import blocks_in, open_private, store_of
 
-    path = absolute(args.folder)
+    path = make_absolute(args.folder)
     if not os.path.isdir(path):
         raise SetupError(f"block cache {path}: no such directory", "give the directory that was given to --block-cache")
     folder = open_private(path)

@@ -56,7 +56,7 @@ def script(shell: str) -> str:
     from fsbridge.commands import make_whole_parser
 
     everything = make_whole_parser()
-    for own in (everything, *_subparsers(everything)):
+    for own in (everything, *_list_subparsers(everything)):
         for action in own._actions:
             if action.dest in FILES or action.type is types.path:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ def script(shell: str) -> str:
     return str(shtab.complete(everything, shell, preamble={"bash": functions})) + "\n"  # type: ignore[arg-type]  # it is annotated as a text
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+def _list_subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     parsers = [own for action in actions for own in action.choices.values()]
-    return [*parsers, *(below for own in parsers for below in _subparsers(own))]
+    return [*parsers, *(below for own in parsers for below in _list_subparsers(own))]

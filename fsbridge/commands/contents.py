@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Literal, TypeAlias, cast
 
 from fsbridge.asking import from_now
-from fsbridge.commands.member_meaning import facts
+from fsbridge.commands.member_meaning import list_facts
 from fsbridge.config import LEAST_CACHE, Config
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, TooDeep, Unlistable
@@ -101,7 +101,7 @@ def _read(config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
     except SetupError:
         raise
     except (FsbridgeError, OSError) as error:
-        raise SetupError(f"{source}: {_reason(error)}") from None
+        raise SetupError(f"{source}: {_describe_error(error)}") from None
     try:
         return _read_member(opened, config, layouts)
     finally:
@@ -118,11 +118,11 @@ def _read_member(opened: Source, config: Config, layouts: Sequence[Layout]) -> t
         path = "".join(f"/{os.fsdecode(escape(name))}" for name in at.names) or "/"
     except (FsbridgeError, OSError) as error:
         hint = f"see what is there: fsbridge info {shlex.quote(config.source)}"
-        raise SetupError(f"{config.place}: {_reason(error)}", hint) from None
+        raise SetupError(f"{config.place}: {_describe_error(error)}", hint) from None
     survey = _Survey(root, layouts, config.is_remote)
-    first, *below = _node(path, target.node, config.limits.depth, survey, at, _Around(at.above))
+    first, *below = _walk_node(path, target.node, config.limits.depth, survey, at, _Around(at.above))
     if first.files is None and first.reason is None and (config.inside or first.kind == "array"):
-        first = replace(first, files=_files_of(path, target.node, [LAYOUTS["files"](config)]))
+        first = replace(first, files=_list_files(path, target.node, [LAYOUTS["files"](config)]))
     if opened.remark is not None:
         first = replace(first, note=opened.remark)
     return opened.format_at(at.names).name, [first, *below]
@@ -147,7 +147,7 @@ class _Around:
         self._group = group
         self._found: Surroundings | None = None
 
-    def meaning(self, at: SourceMember, metadata: ArrayMetadata, survey: _Survey) -> Meaning:
+    def find_meaning(self, at: SourceMember, metadata: ArrayMetadata, survey: _Survey) -> Meaning:
         """Return what an array of the group means. Raises the errors of coordinates that may be readable later."""
         x_first = at.context.format_at(at.names).first_axis_fastest
         if self._found is None:
@@ -165,21 +165,22 @@ def walk(root: Group | Array, depth: int, layouts: Sequence[Layout] = ()) -> Ite
     The root's path is `/`. `depth` limits nested groups.
     """
     context = Context(lambda path: Format(""), Config("", ""), ChunkCache(LEAST_CACHE))
-    yield from _node("/", root, depth, _Survey(root, layouts, False), SourceMember(context, lambda: root), _Around(None))
+    survey, at = _Survey(root, layouts, False), SourceMember(context, lambda: root)
+    yield from _walk_node("/", root, depth, survey, at, _Around(None))
 
 
-def _node(path: str, node: Node, depth: int, survey: _Survey, at: SourceMember, around: _Around) -> Iterator[Row]:
+def _walk_node(path: str, node: Node, depth: int, survey: _Survey, at: SourceMember, around: _Around) -> Iterator[Row]:
     """Yield the rows of a node. `at`: where it is; `around`: what stands around it."""
     if isinstance(node, Link):
         assert at.above is not None
         yield Row(path, "link", target=node.target, note=dead_end(survey.root, at.above.names, node))
     elif (array := as_array(node)) is not None:
-        yield _array(path, array, survey, at, around)
+        yield _describe_array(path, array, survey, at, around)
     else:
-        yield from _group(path, cast(Group, node), depth, survey, at)
+        yield from _walk_group(path, cast(Group, node), depth, survey, at)
 
 
-def _group(path: str, group: Group, depth: int, survey: _Survey, at: SourceMember) -> Iterator[Row]:
+def _walk_group(path: str, group: Group, depth: int, survey: _Survey, at: SourceMember) -> Iterator[Row]:
     reason = note = attributes = files = hidden = None
     kind: Kind = "group"
     children: list[Child] = []
@@ -187,43 +188,43 @@ def _group(path: str, group: Group, depth: int, survey: _Survey, at: SourceMembe
     try:
         attributes = without_notes(group.attributes())
     except (FsbridgeError, OSError) as error:
-        reason = _reason(error)
+        reason = _describe_error(error)
     try:
         if depth < 0:
             raise TooDeep("too many nested groups")
         children = sorted(group.listing(others.append), key=lambda child: child.name)
         kind = "directory" if group.is_plain() else "group"
-        files = None if reason or kind == "directory" else _files_of(path, group, survey.layouts)
-        hidden = _hidden(others, at, survey.layouts)
+        files = None if reason or kind == "directory" else _list_files(path, group, survey.layouts)
+        hidden = _find_hidden(others, at, survey.layouts)
     except Unlistable as error:
-        note = _reason(error)
+        note = _describe_error(error)
     except (FsbridgeError, OSError) as error:
-        reason = reason or _reason(error)
+        reason = reason or _describe_error(error)
     attributes = attributes if kind == "group" else None
-    counted = _counted(others)
+    counted = _count(others)
     yield Row(path, kind, reason=reason, note=note, attributes=attributes, others=counted, hidden=hidden, files=files)
     around = _Around(at)
     for child, opener in openers(group, children, survey.remote):
         try:
             below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
         except FsbridgeError as error:
-            yield Row(f"{path.rstrip('/')}/{child.name!a}", "unreadable", reason=_reason(error))
+            yield Row(f"{path.rstrip('/')}/{child.name!a}", "unreadable", reason=_describe_error(error))
             continue
         try:
             node = opener()
             inner = at.child(child.name, None if isinstance(node, Link) else node)
         except (FsbridgeError, OSError) as error:
-            yield Row(below, "unreadable", reason=_reason(error))
+            yield Row(below, "unreadable", reason=_describe_error(error))
             continue
-        yield from _node(below, node, depth - 1, survey, inner, around)
+        yield from _walk_node(below, node, depth - 1, survey, inner, around)
 
 
-def _counted(others: Iterable[OtherFile]) -> dict[str, int] | None:
+def _count(others: Iterable[OtherFile]) -> dict[str, int] | None:
     sizes = [file.size or 0 for file in others]
     return {"files": len(sizes), "bytes": sum(sizes)} if sizes else None
 
 
-def _hidden(others: Iterable[OtherFile], at: SourceMember, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
+def _find_hidden(others: Iterable[OtherFile], at: SourceMember, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
     """Return the names of other files in whose place the layouts show files of their own, by layout."""
     names, by_layout = sorted(file.name for file in others), dict[str, list[str]]()
     for layout in layouts if names and not at.names else ():  # below the root, the layout files has none of them
@@ -232,7 +233,7 @@ def _hidden(others: Iterable[OtherFile], at: SourceMember, layouts: Sequence[Lay
     return {layout: hidden for layout, hidden in by_layout.items() if hidden} or None
 
 
-def _files_of(path: str, node: Group | Array, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
+def _list_files(path: str, node: Group | Array, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
     """Return the files that the layout files has for a node, if it is one of the `layouts`."""
     array, name = as_array(node), path.rpartition("/")[2]
     named = (
@@ -242,7 +243,7 @@ def _files_of(path: str, node: Group | Array, layouts: Sequence[Layout]) -> dict
     return next((files for files in named if files), None)
 
 
-def _stored_bytes(chunks: Chunks, rank: int, remote: bool) -> int | None:
+def _count_stored_bytes(chunks: Chunks, rank: int, remote: bool) -> int | None:
     """Return the bytes of all stored chunks; None if the store does not tell them without more reading."""
     indices: list[Index] = [()]
     for _ in range(rank):
@@ -263,36 +264,37 @@ def _stored_bytes(chunks: Chunks, rank: int, remote: bool) -> int | None:
     return total
 
 
-def _array(path: str, array: Array, survey: _Survey, at: SourceMember, around: _Around) -> Row:
+def _describe_array(path: str, array: Array, survey: _Survey, at: SourceMember, around: _Around) -> Row:
     metadata = array.metadata
     layouts = survey.layouts
     refusals = {layout.name: layout.refusal(metadata) for layout in layouts}
     damage = metadata.attributes_error
-    stored, reason, note = None, metadata.refused if damage is None else _reason(damage), None
+    stored, reason, note = None, metadata.refused if damage is None else _describe_error(damage), None
     stored_bytes = hidden = None
     others: list[OtherFile] = []
     try:
         with from_now():
             stored = array.chunks.count()
             if stored <= COUNTED_CHUNKS:
-                stored_bytes = _stored_bytes(array.chunks, len(metadata.shape), survey.remote)
+                stored_bytes = _count_stored_bytes(array.chunks, len(metadata.shape), survey.remote)
         others = [] if survey.remote else list(chain.from_iterable(array.other_files()))
-        hidden = _hidden(others, at, layouts)
+        hidden = _find_hidden(others, at, layouts)
     except Unlistable:
         note = "the number of stored chunks is unknown, because the server does not list"
     except (FsbridgeError, OSError) as error:
-        reason = _reason(error)
+        reason = _describe_error(error)
     try:
-        meaning = around.meaning(at, metadata, survey)
+        meaning = around.find_meaning(at, metadata, survey)
     except (FsbridgeError, OSError) as error:
-        meaning, note = read_array(Written(metadata)), note or f"what lies beside it cannot be read: {_reason(error)}"
+        meaning = read_array(Written(metadata))
+        note = note or f"what lies beside it cannot be read: {_describe_error(error)}"
     itemsize = metadata.dtype.itemsize
     return Row(
         path,
         "array",
         shape=list(metadata.shape),
-        chunks=_edges(metadata.grid),
-        dtype=_type(metadata.dtype),
+        chunks=_list_edges(metadata.grid),
+        dtype=_name_type(metadata.dtype),
         codec=metadata.codec,
         stored=stored,
         total=math.prod(metadata.grid.counts),
@@ -301,15 +303,15 @@ def _array(path: str, array: Array, survey: _Survey, at: SourceMember, around: _
         attributes=legible(metadata) if damage is None else {},
         reason=reason,
         note=note,
-        others=_counted(others),
+        others=_count(others),
         hidden=hidden,
-        files=_files_of(path, array, layouts),
+        files=_list_files(path, array, layouts),
         left_out={name: refusal for name, refusal in refusals.items() if refusal is not None} or None,
-        **facts(metadata, meaning),
+        **list_facts(metadata, meaning),
     )
 
 
-def _type(dtype: DataType) -> str:
+def _name_type(dtype: DataType) -> str:
     """Return the data type in a word if there is one (`int16` for HDF5's H5T_STD_I16LE), else as the source spells it."""
     if dtype.serializer != "bytes":
         return {"vlen-utf8": "string", "vlen-bytes": "bytes"}.get(dtype.serializer, dtype.native)
@@ -317,16 +319,16 @@ def _type(dtype: DataType) -> str:
     return dtype.numpy.name if plain and dtype.numpy is not None else dtype.native
 
 
-def _edges(grid: ChunkGrid) -> list[int | list[int]]:
+def _list_edges(grid: ChunkGrid) -> list[int | list[int]]:
     return [list(edge) if isinstance(edge, tuple) else edge for edge in grid.edges]
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
 
 
-def document(row: Row) -> dict[str, object]:
+def make_document(row: Row) -> dict[str, object]:
     """Return what `--json` prints for a member."""
     return {key: value for key, value in asdict(row).items() if value is not None}

@@ -44,7 +44,7 @@ MOST_NAMES = 6
 """Most codecs of a library that are named."""
 
 
-def _data(codecs: list[Codec]) -> str:
+def _describe_data(codecs: list[Codec]) -> str:
     kind = "HDF5" if all(codec.hdf5 is not None for codec in codecs) else "Zarr"
     names = [codec.name for codec in codecs]
     more = f" and {len(names) - MOST_NAMES} more codecs" if len(names) > MOST_NAMES else ""
@@ -52,7 +52,7 @@ def _data(codecs: list[Codec]) -> str:
 
 
 OPTIONAL = {
-    **{library.name: _data(codecs) for library, codecs in libraries().items()},
+    **{library.name: _describe_data(codecs) for library, codecs in libraries().items()},
     "distributed": "--dask: work on the workers of a Dask cluster",
     "boto3": "--profile: credentials from ~/.aws",
 }
@@ -197,7 +197,7 @@ def _check_versions(machine: Machine) -> Iterator[Diagnosis]:
         yield Diagnosis("libraries", "bad", words, repair(missing))
 
 
-def versions() -> list[str]:
+def list_versions() -> list[str]:
     """Return a line for each piece of software that may matter in a bug report."""
     lines = [f"fsbridge {__version__}", f"Python {platform.python_version()} ({sys.executable})"]
     for name in (*LIBRARIES, *OPTIONAL):
@@ -205,10 +205,10 @@ def versions() -> list[str]:
             lines.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             lines.append(f"{name} (not installed)")
-    return [*lines, f"libfuse {_libfuse()}", f"Linux {platform.release()} {platform.machine()}", f"libc {_libc()}"]
+    return [*lines, f"libfuse {_find_libfuse()}", f"Linux {platform.release()} {platform.machine()}", f"libc {_find_libc()}"]
 
 
-def _libfuse() -> str:
+def _find_libfuse() -> str:
     for name in ("libfuse3.so.4", "libfuse3.so.3"):
         try:
             version = ctypes.CDLL(name).fuse_pkgversion
@@ -219,7 +219,7 @@ def _libfuse() -> str:
     return "(not found)"
 
 
-def _libc() -> str:
+def _find_libc() -> str:
     return " ".join(platform.libc_ver()).strip() or "(unknown)"
 
 

@@ -61,7 +61,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     if args.source is not None:
         config = line.resolve_mount(args.source)
         path = config.source
-        look = partial(_trial, config)
+        look = partial(_try_source, config)
     results = []
     for finding in check_all(path, look):
         results.append(finding)
@@ -77,7 +77,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     return code
 
 
-def _trial(config: Config) -> Iterator[Diagnosis]:
+def _try_source(config: Config) -> Iterator[Diagnosis]:
     """Open the source of `config`. Yields one finding for that, and one for each codec."""
     from fsbridge.decoded.cache import ChunkCache
     from fsbridge.formats.open import open_source
@@ -88,11 +88,11 @@ def _trial(config: Config) -> Iterator[Diagnosis]:
         yield Diagnosis(config.source, "ok", f"{source.format.name}, opened in {begun.seconds * 1000:.0f} ms")
         tried = set[str]()
         cache = ChunkCache(config.cache_size)
-        for path, array in islice(_arrays("", source.root, config.limits.depth), MEMBERS):
+        for path, array in islice(_walk_arrays("", source.root, config.limits.depth), MEMBERS):
             codec = array.metadata.codec or "none"
             if codec in tried or begun.seconds > SECONDS:
                 continue
-            finding = _one_chunk(path or "/", array, codec, cache, config)
+            finding = _try_chunk(path or "/", array, codec, cache, config)
             if finding is not None:
                 tried.add(codec)
                 yield finding
@@ -100,7 +100,7 @@ def _trial(config: Config) -> Iterator[Diagnosis]:
         source.close()
 
 
-def _arrays(path: str, node: Node, depth: int) -> Iterator[tuple[str, Array]]:
+def _walk_arrays(path: str, node: Node, depth: int) -> Iterator[tuple[str, Array]]:
     from fsbridge.model import Link, as_array
 
     if isinstance(node, Link):
@@ -114,10 +114,10 @@ def _arrays(path: str, node: Node, depth: int) -> Iterator[tuple[str, Array]]:
                 member = cast("Group", node).child(child.name)
             except (FsbridgeError, OSError):
                 continue  # `fsbridge info` names those that cannot be read
-            yield from _arrays(f"{path}/{child.name}", member, depth - 1)
+            yield from _walk_arrays(f"{path}/{child.name}", member, depth - 1)
 
 
-def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: Config) -> Diagnosis | None:
+def _try_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: Config) -> Diagnosis | None:
     """How the first stored chunk of `array` decodes; None if nothing is stored."""
     from fsbridge.decoded.chunks import DecodedChunks
 
@@ -125,7 +125,7 @@ def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: C
     if array.metadata.refused is not None:
         return Diagnosis(path, "bad", array.metadata.refused)  # it names the codec, and the command for a missing library
     try:
-        index = _first(array)
+        index = _find_first_chunk(array)
         if index is None:
             return None
         begun = Stopwatch()
@@ -141,7 +141,7 @@ def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: C
     return Diagnosis(subject, "ok", f"{path}: a chunk of {size:,} bytes read and decoded in {milliseconds:.1f} ms")
 
 
-def _first(array: Array) -> Index | None:
+def _find_first_chunk(array: Array) -> Index | None:
     """The index of the first chunk that a listing names."""
     index: Index = ()
     for _ in array.metadata.grid.counts:

@@ -38,19 +38,19 @@ def run(program: str, argv: Sequence[str]) -> int:
 
     def render(answer: Mapping[str, Any]) -> str:
         errors = answer["errors"]
-        return json.dumps(errors, indent=2) if args.json else "\n".join(map(_line, errors)) or "no errors"
+        return json.dumps(errors, indent=2) if args.json else "\n".join(map(_format_line, errors)) or "no errors"
 
-    show(ask_one(args.mountpoint, {"ask": "errors", "path": _inside(args.path, args.mountpoint)}, render))
+    show(ask_one(args.mountpoint, {"ask": "errors", "path": _find_path_inside(args.path, args.mountpoint)}, render))
     return 0
 
 
-def _line(error: Mapping[str, Any]) -> str:
+def _format_line(error: Mapping[str, Any]) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(error["last"]))
     times = f" ({error['times']:,} times)" if error["times"] > 1 else ""
     return printable(f"{when}  {error['errno']}  {error['path']}: {error['reason']}{times}")
 
 
-def _inside(path: str, mountpoint: str) -> str:
+def _find_path_inside(path: str, mountpoint: str) -> str:
     """Return `path` within the mount; it may be given with the mount point in front, by any of its names.
 
     The path is followed from its top down to the mount point only, because a mount that hangs must not be touched.

@@ -51,9 +51,9 @@ def run(program: str, argv: Sequence[str]) -> int:
     line = CommandLine(make_parser(program), argv)
     args = line.args
     if args.files is None:
-        args.files = _file_types(args.include, args.layout)
+        args.files = _find_file_types(args.include, args.layout)
     is_url = "://" in args.dest
-    dest = _writable(args.dest) if is_url else arguments.absolute(args.dest)
+    dest = _check_url(args.dest) if is_url else arguments.make_absolute(args.dest)
     work = LongWork(line, [args.place], waits=True, remote=is_url)
     begun: list[Export] = []
 
@@ -63,7 +63,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
         choice = ExportChoice(args.include, args.exclude)
         path = places[0][1]
-        begun.append(Export(sources, path, _destination(sources.configs[0], path, dest), choice, problems.tell, part))
+        begun.append(Export(sources, path, _make_destination(sources.configs[0], path, dest), choice, problems.tell, part))
         if work.progress.is_shown:
             starting.start(lambda: work.progress.expect(begun[0].total()), "fsbridge-sum")
         return begun[0]
@@ -75,13 +75,13 @@ def run(program: str, argv: Sequence[str]) -> int:
         work.end()
         for export in begun:
             export.clear()
-            print(f"fsbridge: interrupted: {_summary(export)}; the same command continues", file=sys.stderr)
+            print(f"fsbridge: interrupted: {_summarize(export)}; the same command continues", file=sys.stderr)
         raise
     except SetupError as error:
         for export in begun:  # the destination takes nothing more
             export.clear()
             words, _, hint = str(error).partition("\n  ")
-            raise SetupError(words, hint or f"{_summary(export)}; the same command continues") from None
+            raise SetupError(words, hint or f"{_summarize(export)}; the same command continues") from None
         raise
     if args.include and args.part[1] == 1 and code == 0 and not begun[0].counts.written + begun[0].counts.kept:
         patterns = " ".join(f"--include {shlex.quote(pattern)}" for pattern in args.include)
@@ -90,11 +90,11 @@ def run(program: str, argv: Sequence[str]) -> int:
         hint = f"see which files there are: fsbridge ls -R {layout}{shlex.quote(args.place)}"
         raise SetupError(f"{patterns}: no file matches", hint)
     if not args.quiet:
-        print(f"fsbridge: {_summary(begun[0])}", file=sys.stderr)
+        print(f"fsbridge: {_summarize(begun[0])}", file=sys.stderr)
     return code
 
 
-def _file_types(patterns: Sequence[str], layout: str | None) -> tuple[str, ...] | None:
+def _find_file_types(patterns: Sequence[str], layout: str | None) -> tuple[str, ...] | None:
     """Return the file types that the patterns of `--include` end with; None if not all do, or another layout is named."""
     from fsbridge.layouts.files.filetypes import CHOICES
 
@@ -106,14 +106,14 @@ def _file_types(patterns: Sequence[str], layout: str | None) -> tuple[str, ...] 
     return named if patterns and is_files and len(named) == len(endings) else None
 
 
-def _writable(url: str) -> str:
+def _check_url(url: str) -> str:
     from fsbridge.unmounted.destinations import location_of
 
     location_of(url)
     return url
 
 
-def _destination(config: Config, path: str, dest: str) -> Destination:
+def _make_destination(config: Config, path: str, dest: str) -> Destination:
     if "://" not in dest:
         from fsbridge.unmounted.destinations import Folder
 
@@ -134,7 +134,7 @@ def _check_apart(config: Config, dest: str) -> None:
             raise SetupError(f"{dest} is inside the store {config.source}", "choose a directory elsewhere")
 
 
-def _summary(export: Export) -> str:
+def _summarize(export: Export) -> str:
     counts = export.counts
     failed = f", {counts.failed:,} failed" if counts.failed else ""
     return f"{format_count(counts.written, 'file')} written ({format_size(counts.bytes)}), {counts.kept:,} kept{failed}"

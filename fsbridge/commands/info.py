@@ -63,7 +63,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     code = 0
     for number, given in enumerate(line.args.sources):
         try:
-            code = _source(line.find_source(given), given, documents, line.args.json, number > 0) or code
+            code = _show_source(line.find_source(given), given, documents, line.args.json, number > 0) or code
         except SetupError as error:
             if len(line.args.sources) == 1:
                 raise
@@ -74,18 +74,18 @@ def run(program: str, argv: Sequence[str]) -> int:
     return code
 
 
-def _source(origin: Source, given: str, documents: list[dict[str, object]], as_json: bool, further: bool) -> int:
+def _show_source(origin: Source, given: str, documents: list[dict[str, object]], as_json: bool, further: bool) -> int:
     """Print one source, or add it to the `documents`, and return the exit code. `further`: it is not the first."""
-    config = _config(origin, given)
+    config = _make_config(origin, given)
     gc.disable()  # collecting garbage takes a tenth of the imports' time and finds none
-    from fsbridge.commands.contents import document, read
+    from fsbridge.commands.contents import make_document, read
 
     gc.enable()
     name, rows = read(config)
     broken = sum(row.reason is not None for row in rows)
     code = FAILED if broken else 0
     if as_json:
-        members = [document(row) for row in rows]
+        members = [make_document(row) for row in rows]
         documents.append({"source": config.source, "format": name, "members": members})
     else:
         from fsbridge.commands.member_table import format_table
@@ -99,16 +99,16 @@ def _source(origin: Source, given: str, documents: list[dict[str, object]], as_j
     return code
 
 
-def _config(origin: Source, given: str) -> Config:
+def _make_config(origin: Source, given: str) -> Config:
     args = origin.args
-    source, inside = places.member(arguments.below(origin.text, given) if origin.is_named else given, args.format)
+    source, inside = places.split_member(arguments.join_place(origin.text, given) if origin.is_named else given, args.format)
     return Config(
         source=source,
         mountpoint="",
         inside=inside,
         format=args.format,
         layout=args.layout.replace("+", ","),
-        allow_external=arguments.folders(args.allow_external),
-        hdf5_plugins=arguments.folders(args.hdf5_plugins),
-        remote=arguments.remote(args),
+        allow_external=arguments.resolve_folders(args.allow_external),
+        hdf5_plugins=arguments.resolve_folders(args.hdf5_plugins),
+        remote=arguments.make_remote(args),
     )

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fsbridge.commands.arguments import Parser, absolute
+from fsbridge.commands.arguments import Parser, make_absolute
 from fsbridge.errors import SetupError
 
 HELPER = "/sbin/mount.fsbridge"
@@ -40,9 +40,9 @@ def run(program: str, argv: Sequence[str]) -> int:
             if target is not None:
                 os.unlink(HELPER)
         else:
-            _link(_this_program())
+            _link(_find_this_program())
     except OSError as error:
-        hint = f"as root: sudo {absolute(sys.argv[0])} install-helper" if isinstance(error, PermissionError) else ""
+        hint = f"as root: sudo {make_absolute(sys.argv[0])} install-helper" if isinstance(error, PermissionError) else ""
         raise SetupError(f"{HELPER}: {error.strerror}", f"{hint}{' --remove' if hint and args.remove else ''}") from None
     return 0
 
@@ -55,13 +55,13 @@ def _link(target: str) -> None:
     os.rename(new, HELPER)
 
 
-def _this_program() -> str:
+def _find_this_program() -> str:
     """Return the absolute path of the program that runs this.
 
     A name would not do, because mount(8) has neither the caller's PATH nor the virtual environment.
     """
     beside = os.path.join(os.path.dirname(sys.executable), "fsbridge")
-    for path in (absolute(sys.argv[0]), beside):
+    for path in (make_absolute(sys.argv[0]), beside):
         if os.path.basename(path) == "fsbridge" and os.access(path, os.X_OK) and os.path.isfile(path):
             return path
     raise SetupError("the program fsbridge is not beside this Python", f"install it, then run {beside} install-helper")

@@ -49,13 +49,13 @@ def _list(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:
     with problems.at(path or args.place, partial(trees.elsewhere, args.place)):
         attrs = tree.stat(path)
         if attrs.kind == "directory":
-            _directory(args, tree, path, "", lines, problems)
+            _list_directory(args, tree, path, "", lines, problems)
         else:
-            lines.add(_line(args.long, tree, path, path, attrs, problems))
+            lines.add(_format_line(args.long, tree, path, path, attrs, problems))
     lines.end()
 
 
-def _directory(
+def _list_directory(
     args: argparse.Namespace, tree: VirtualTree, path: str, below: str, lines: _NameLines, problems: Problems
 ) -> None:
     """List a directory; `below`: its path from the one that was asked for."""
@@ -63,12 +63,12 @@ def _directory(
         for name, attrs, _ in tree.list(path):
             place = f"{path}/{name}" if path else name
             shown = f"{below}/{name}" if below else name
-            lines.add(_line(args.long, tree, place, shown, attrs, problems))
+            lines.add(_format_line(args.long, tree, place, shown, attrs, problems))
             if args.recursive and attrs.kind == "directory":
-                _directory(args, tree, place, shown, lines, problems)
+                _list_directory(args, tree, place, shown, lines, problems)
 
 
-def _line(long: bool, tree: VirtualTree, path: str, shown: str, attrs: Attrs, problems: Problems) -> str:
+def _format_line(long: bool, tree: VirtualTree, path: str, shown: str, attrs: Attrs, problems: Problems) -> str:
     if not long:
         return shown
     from fsbridge.unmounted import mode

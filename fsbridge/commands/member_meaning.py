@@ -16,19 +16,19 @@ from fsbridge.meaning.times import span
 from fsbridge.metadata import JSON, ArrayMetadata
 
 
-def facts(metadata: ArrayMetadata, meaning: Meaning) -> dict[str, Any]:
+def list_facts(metadata: ArrayMetadata, meaning: Meaning) -> dict[str, Any]:
     """Return the fields of a row (`contents.Row`) that say what the array means. What is not known is left out."""
     values, system, image = meaning.values, meaning.system, meaning.image
     known = any(axis.name or axis.unit or axis.scale is not None for axis in meaning.axes)
     axes = [
-        _axis(axis, length, meaning.positions.get(number))
+        _describe_axis(axis, length, meaning.positions.get(number))
         for number, (axis, length) in enumerate(zip(meaning.axes, metadata.shape, strict=True))
     ]
     fields = {
         "axes": axes if known else None,
         "unit": values.unit,
-        "missing": list(map(number, values.missing)) or None,
-        "fill": _fill(metadata),
+        "missing": list(map(make_number, values.missing)) or None,
+        "fill": _find_fill(metadata),
         "packing": None if values.packing is None else dict(zip(("factor", "offset"), values.packing, strict=True)),
         "place": None if system is None else {"epsg": system.code, "geographic": system.geographic},
         "image": None if image is None else {"name": image.name, "channels": [channel.label for channel in image.channels]},
@@ -36,12 +36,12 @@ def facts(metadata: ArrayMetadata, meaning: Meaning) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def number(value: float) -> JSON:
+def make_number(value: float) -> JSON:
     """Return a number as JSON can write it: the word for it if it is not finite."""
     return value if math.isfinite(value) else next(word for word, known in WORDS.items() if repr(known) == repr(value))
 
 
-def _fill(metadata: ArrayMetadata) -> JSON:
+def _find_fill(metadata: ArrayMetadata) -> JSON:
     """Return the value that elements have where no chunk is stored; None if there is none, or no single one."""
     fill, dtype = metadata.fill, metadata.dtype.numpy
     if not isinstance(fill, bytes):
@@ -51,10 +51,10 @@ def _fill(metadata: ArrayMetadata) -> JSON:
     value = np.frombuffer(fill, dtype)[0]
     if dtype.kind in "cS":
         return str(value) if dtype.kind == "c" else value.decode("ascii", "backslashreplace")
-    return number(float(value)) if dtype.kind == "f" else value.item()
+    return make_number(float(value)) if dtype.kind == "f" else value.item()
 
 
-def _axis(axis: Axis, length: int, positions: Positions | None) -> dict[str, JSON]:
+def _describe_axis(axis: Axis, length: int, positions: Positions | None) -> dict[str, JSON]:
     """Return name and unit, and the spacing and the range as far as they are known; of dates, also their calendar."""
     fields: dict[str, JSON] = {"name": axis.name, "unit": axis.unit}
     if positions is not None and len(positions) == length:
@@ -66,5 +66,5 @@ def _axis(axis: Axis, length: int, positions: Positions | None) -> dict[str, JSO
         return fields
     dates = span(axis, length, positions)
     if dates is None:
-        return fields | dict(zip(("first", "last"), map(number, ends), strict=False))
+        return fields | dict(zip(("first", "last"), map(make_number, ends), strict=False))
     return fields | {name: text for name, text in dates._asdict().items() if text is not None}

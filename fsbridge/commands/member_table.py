@@ -31,24 +31,24 @@ def format_table(rows: Sequence[Row], width: int | None = None, detailed: bool =
 
     `detailed`: also attributes, and fill values of zero; `first`: those of the first row only.
     """
-    cells = [HEADING, *(tuple(map(printable, _cells(row))) for row in rows)]
+    cells = [HEADING, *(tuple(map(printable, _make_cells(row))) for row in rows)]
     if width is not None:
         cells = _fit(cells, width)
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEADING) - 1)]
     lines = ["  ".join([*map(str.ljust, line, widths), line[len(widths)]]).rstrip() for line in cells]
     shown = [lines[0]]
     for number, (row, line) in enumerate(zip(rows, lines[1:], strict=True)):
-        shown += [line, *(f"    {printable(text)}" for text in _below(row, detailed or (first and not number)))]
+        shown += [line, *(f"    {printable(text)}" for text in _list_details(row, detailed or (first and not number)))]
     return "\n".join(shown)
 
 
-def _below(row: Row, detailed: bool) -> Iterator[str]:
+def _list_details(row: Row, detailed: bool) -> Iterator[str]:
     """Yield the lines below a row."""
-    texts = (_axes_text(row), _values_text(row, detailed), _place_text(row), _others_text(row), row.reason, row.note)
+    texts = (_format_axes(row), _format_values(row, detailed), _format_place(row), _format_others(row), row.reason, row.note)
     yield from filter(None, texts)
     if detailed:
         for name, value in (row.attributes or {}).items():
-            yield f"{name} = {_attribute(value)}"
+            yield f"{name} = {_format_attribute(value)}"
     for how, names in (row.files or {}).items():
         yield f"{'--layout files' if how == 'files' else how}: {' '.join(names)}"
     for layout, names in (row.hidden or {}).items():
@@ -80,27 +80,27 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - len(ELLIPSIS) - tail]}{ELLIPSIS}{text[len(text) - tail :]}"
 
 
-def _attribute(value: JSON) -> str:
+def _format_attribute(value: JSON) -> str:
     """Return the value of an attribute: a text as it is, else as JSON. A long one loses its end."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= ATTRIBUTE_CHARACTERS else f"{text[:ATTRIBUTE_CHARACTERS]}{ELLIPSIS} (--json has all of it)"
 
 
-def _others_text(row: Row) -> str | None:
+def _format_others(row: Row) -> str | None:
     if row.others is None:
         return None
     files = row.others["files"]
     return f"{files:,} other file{'s' * (files > 1)}, {format_size(row.others['bytes'])}"
 
 
-def _axes_text(row: Row) -> str | None:
+def _format_axes(row: Row) -> str | None:
     if row.axes is None:
         return None
-    texts = list(map(_axis, row.axes))
+    texts = list(map(_format_axis, row.axes))
     return "axes: " + ("; " if any(": " in text for text in texts) else ", ").join(texts)
 
 
-def _axis(axis: Mapping[str, JSON]) -> str:
+def _format_axis(axis: Mapping[str, JSON]) -> str:
     """Return the text about an axis: `lat: -87.5 ... 87.5 degrees_north, step 5`."""
     name, unit, first, last = axis["name"] or "?", symbol(axis["unit"]), axis.get("first"), axis.get("last")
     behind = f" {unit}" if unit else ""
@@ -109,7 +109,7 @@ def _axis(axis: Mapping[str, JSON]) -> str:
     if "every" in axis or isinstance(first, str):
         dates = "calendar" in axis or "every" in axis
         ends = first if first == last else f"{first} ... {last}"
-        return ", ".join([f"{name}: {ends}{'' if dates else behind}", *_words(axis, "every", "calendar")])
+        return ", ".join([f"{name}: {ends}{'' if dates else behind}", *_pick_words(axis, "every", "calendar")])
     scale = axis.get("scale")
     if scale is not None and not first and not is_geographic(Axis(axis["name"], axis["unit"])):
         return f"{name}: step {scale:.7g}{behind}"
@@ -118,18 +118,18 @@ def _axis(axis: Mapping[str, JSON]) -> str:
     return f"{name}: {first:.9g} ... {last:.9g}{behind}, {UNEVEN if scale is None else f'step {scale:.7g}'}"
 
 
-def _words(axis: Mapping[str, JSON], *names: str) -> Iterator[str]:
+def _pick_words(axis: Mapping[str, JSON], *names: str) -> Iterator[str]:
     yield from (axis[name] for name in names if name in axis)
 
 
-def _values_text(row: Row, detailed: bool) -> str | None:
+def _format_values(row: Row, detailed: bool) -> str | None:
     """Return the text about elements: `values: in K, missing -9999, fill 0`."""
     packed = row.packing or {}
     parts = [
         f"in {row.unit}" if row.unit else "",
-        f"missing {' or '.join(map(_number, row.missing))}" if row.missing else "",
+        f"missing {' or '.join(map(_format_number, row.missing))}" if row.missing else "",
         f"stored * {packed['factor']:.9g} + {packed['offset']:.9g}" if packed else "",
-        f"fill {_number(row.fill)}" if row.fill is not None and (detailed or _is_telling(row)) else "",
+        f"fill {_format_number(row.fill)}" if row.fill is not None and (detailed or _is_telling(row)) else "",
     ]
     return f"values: {', '.join(filter(None, parts))}" if any(parts) else None
 
@@ -139,11 +139,11 @@ def _is_telling(row: Row) -> bool:
     return bool(row.fill) and row.fill != "NaN" and row.fill not in (row.missing or ())
 
 
-def _number(value: JSON) -> str:
+def _format_number(value: JSON) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-def _place_text(row: Row) -> str | None:
+def _format_place(row: Row) -> str | None:
     """Return the text about the map or the image that the array belongs to."""
     parts = []
     if row.place is not None:
@@ -168,7 +168,7 @@ def format_size(count: float | None) -> str:
     return f"{count:.3g}{unit}"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _make_cells(row: Row) -> tuple[str, ...]:
     if row.kind == "link":
         return (f"{row.path} -> {row.target}", "link", "", "", "", "", "", "")
     if row.shape is None or row.chunks is None:

@@ -114,7 +114,7 @@ def make_parser(program: str) -> Parser:
     return parser
 
 
-def option_names(parser: argparse.ArgumentParser) -> dict[str, bool]:
+def list_option_names(parser: argparse.ArgumentParser) -> dict[str, bool]:
     """Return the long options of `parser` as `-o` spells them, with underscores, and whether each takes a value."""
     return {
         long[2:].replace("-", "_"): action.nargs != 0
@@ -160,30 +160,30 @@ def parse(
     options = make_parser(program)
     first = options.parse_args(argv)
     given = [option for text in first.options for option in split_options(text)]
-    given, environment = environment_options(given)
-    ours, kernel = sort_options(given, option_names(options), sloppy)
+    given, environment = split_environment_options(given)
+    ours, kernel = sort_options(given, list_option_names(options), sloppy)
     # Options given by -o are parsed by the same parser, so both spellings mean the same by construction.
     words = argv.index("--") if "--" in argv else len(argv)
     defaults = read_settings(options, first.source, file, environment, machine_file)
     args = options.parse_args([*defaults.words(), *argv[:words], *ours, *argv[words:]])
     if defaults.source is not None:
-        args.source = arguments.below(str(defaults.source.value), first.source)
-    source, inside = arguments.source_and_path(args.source)
+        args.source = arguments.join_place(str(defaults.source.value), first.source)
+    source, inside = arguments.split_place(args.source)
     optional = {name: getattr(args, name) for name in ("metadata_ttl", "uid", "gid", "umask")}
-    return arguments.config(
+    return arguments.make_config(
         args,
         source,
-        arguments.absolute(args.mountpoint),
+        arguments.make_absolute(args.mountpoint),
         inside=inside,
         xattrs=args.xattrs,
         allow_other=args.allow_other,
         foreground=args.foreground or args.debug,
         nonempty=args.nonempty,
         force=args.force,
-        log_file=None if args.log_file is None else arguments.absolute(args.log_file),
+        log_file=None if args.log_file is None else arguments.make_absolute(args.log_file),
         log_level="debug" if args.debug else args.log_level,
         log_format=args.log_format,
-        access_log=None if args.access_log is None else arguments.absolute(args.access_log),
+        access_log=None if args.access_log is None else arguments.make_absolute(args.access_log),
         environment=tuple(environment.items()),
         kernel_options=tuple(kernel),
         **{name: value for name, value in optional.items() if value is not None},
@@ -258,7 +258,7 @@ def sort_options(options: Iterable[str], own: Mapping[str, bool], sloppy: bool =
         name, equals, value = option.partition("=")
         if name in own:
             if own[name] and not equals:
-                raise SetupError(f"mount option {name} needs a value: {name}=...", _list_advice(option, before))
+                raise SetupError(f"mount option {name} needs a value: {name}=...", _advise_on_list(option, before))
             if not own[name] and equals:
                 raise SetupError(f"mount option {name} takes no value")
             result.own.append(f"--{name.replace('_', '-')}{equals}{value}")
@@ -267,19 +267,19 @@ def sort_options(options: Iterable[str], own: Mapping[str, bool], sloppy: bool =
         elif option not in IGNORED and not _IGNORED_PATTERN.match(option) and not sloppy:
             near = nearest(name.replace("-", "_"), own)
             hint = f"perhaps {near}? " if near else ""
-            advice = _list_advice(option, before) or f"{hint}fsbridge mount --help lists the options"
+            advice = _advise_on_list(option, before) or f"{hint}fsbridge mount --help lists the options"
             raise SetupError(f"unknown mount option: {option}", advice)
         before = option
     return result
 
 
-def environment_options(options: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+def split_environment_options(options: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     """Return all other options, and the variables that `env.NAME=VALUE` and `env_file=PATH` set. Later ones win."""
     others, variables = [], dict[str, str]()
     for option in options:
         name, _, value = option.partition("=")
         if name == "env_file":
-            variables |= _env_file(value)
+            variables |= _read_env_file(value)
         elif name.startswith("env."):
             if not _VARIABLE.fullmatch(name[4:]):
                 raise SetupError(f"mount option {name}: {name[4:]!r} is not the name of a variable", "write env.NAME=VALUE")
@@ -289,7 +289,7 @@ def environment_options(options: Iterable[str]) -> tuple[list[str], dict[str, st
     return others, variables
 
 
-def _env_file(path: str) -> dict[str, str]:
+def _read_env_file(path: str) -> dict[str, str]:
     """The variables in a file of lines `NAME=VALUE`, as systemd's EnvironmentFile has them."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -312,7 +312,7 @@ def _env_file(path: str) -> dict[str, str]:
     return variables
 
 
-def _list_advice(option: str, before: str) -> str:
+def _advise_on_list(option: str, before: str) -> str:
     """Return advice if `option` seems to continue the list `before` behind a comma, because a comma ends a mount option."""
     goes_on = before.startswith(("layout=", "files=")) and "=" not in option
     return f"write + instead of the comma: {before}+{option}" if goes_on else ""

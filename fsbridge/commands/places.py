@@ -17,20 +17,20 @@ NETCDF = ".nc"
 """The name promises no format, because a file of netCDF-3 has it, too. But nothing lies below such a file."""
 
 
-def member(text: str, form: str = "auto") -> Place:
+def split_member(text: str, form: str = "auto") -> Place:
     """Return the store and the path in it that `text` means. `form`: the format that the user names, if any.
 
     Without `//`, the store is the HDF5 or zip file on the way, or the outermost store around a directory. A directory of a
     format that the user names is the store itself.
     """
-    source, inside = arguments.source_and_path(text)
+    source, inside = arguments.split_place(text)
     if "://" in source:
-        return _of_url(arguments.source(source), inside)
-    above, names = _of_path(arguments.not_misspelt(source), form == "auto")
+        return _split_url(arguments.resolve_source(source), inside)
+    above, names = _split_path(arguments.check_spelling(source), form == "auto")
     return above, (*names, *inside)
 
 
-def _of_url(url: str, inside: tuple[str, ...]) -> Place:
+def _split_url(url: str, inside: tuple[str, ...]) -> Place:
     """Split a URL behind the first name that promises a store."""
     from fsbridge.formats.detect import promised
 
@@ -42,7 +42,7 @@ def _of_url(url: str, inside: tuple[str, ...]) -> Place:
     return url, inside
 
 
-def _of_path(path: str, upwards: bool) -> Place:
+def _split_path(path: str, upwards: bool) -> Place:
     names: list[str] = []
     above = path.rstrip("/")
     while above and not os.path.lexists(above):
@@ -50,14 +50,14 @@ def _of_path(path: str, upwards: bool) -> Place:
         names.insert(0, name)
     if names and os.path.isfile(above):
         return above, tuple(filter(None, names))
-    return _around(path) if upwards and not names and os.path.isdir(path) else (path, ())
+    return _find_store_around(path) if upwards and not names and os.path.isdir(path) else (path, ())
 
 
-def _around(path: str) -> Place:
+def _find_store_around(path: str) -> Place:
     """Return the outermost store around a directory, as long as each directory on the way is of it."""
     from fsbridge.formats.detect import store_around
 
-    whole = arguments.absolute(path)
+    whole = arguments.make_absolute(path)
     store = whole
     while (outer := store_around(store)) is not None:
         store = outer

@@ -56,7 +56,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
     config = line.resolve_mount(line.args.source)
 
-    def placed(path: str) -> tuple[list[str], dict[str, str]]:
+    def place(path: str) -> tuple[list[str], dict[str, str]]:
         return [word.replace(HERE, path) for word in wanted], {**os.environ, "FSBRIDGE_MOUNT": path}
 
-    return run_with_mount(config, placed)
+    return run_with_mount(config, place)

@@ -76,14 +76,14 @@ class CommandLine:
         """The Config of the source of `SOURCE//PATH`, and PATH in the tree that a mount of it shows."""
         origin = self.find_source(place)
         # What a name stands for may have a //PATH too, and that is where its tree begins.
-        source, inside = arguments.source_and_path(origin.text) if origin.is_named else (origin.text, ())
-        return arguments.config(origin.args, source, inside=inside), parse_place(place)[1]
+        source, inside = arguments.split_place(origin.text) if origin.is_named else (origin.text, ())
+        return arguments.make_config(origin.args, source, inside=inside), parse_place(place)[1]
 
     def resolve_mount(self, place: str) -> Config:
         """The Config of a mount of `SOURCE//PATH`."""
         origin = self.find_source(place)
-        source, inside = arguments.source_and_path(arguments.below(origin.text, place) if origin.is_named else place)
-        return arguments.config(origin.args, source, inside=inside)
+        source, inside = arguments.split_place(arguments.join_place(origin.text, place) if origin.is_named else place)
+        return arguments.make_config(origin.args, source, inside=inside)
 
 
 class Problems:

@@ -83,11 +83,11 @@ def run(program: str, argv: Sequence[str]) -> int:
             look = _look(args.mountpoint)
             code = SYSTEM if any(status.state in (GONE, SILENT) for status in look.statuses) else 0
             if args.prometheus:
-                write(prometheus(look.statuses).encode(), code)
+                write(format_metrics(look.statuses).encode(), code)
             elif args.json:
-                show(json.dumps([document(status) for status in look.statuses], indent=None if args.watch else 2), code)
+                show(json.dumps([make_document(status) for status in look.statuses], indent=None if args.watch else 2), code)
             else:
-                words = "\n\n".join(_words(status, _rates(status, look, before)) for status in look.statuses)
+                words = "\n\n".join(_describe(status, _compute_rates(status, look, before)) for status in look.statuses)
                 show(f"{CLEAR if args.watch and sys.stdout.isatty() else ''}{words or 'nothing is mounted'}", code)
             if args.watch is None:
                 return code
@@ -104,30 +104,30 @@ def _look(mountpoint: str | None) -> Answers:
     return Answers(Stopwatch(), ask(mounts, {"ask": "status"}))
 
 
-def document(status: MountStatus) -> dict[str, Any]:
+def make_document(status: MountStatus) -> dict[str, Any]:
     """Return what the JSON output says about one mount."""
     mount = {name: getattr(status.mount, name) for name in status.mount.__slots__ if name != "socket"}
     return {**mount, **status.answer, "state": status.state}
 
 
-def _rates(status: MountStatus, look: Answers, before: Answers | None) -> Mapping[str, float]:
+def _compute_rates(status: MountStatus, look: Answers, before: Answers | None) -> Mapping[str, float]:
     """Return requests, bytes read and decoded per second since the look before; empty if one of the two is unknown."""
     then = next((other for other in before.statuses if other.mount == status.mount), None) if before else None
     if before is None or then is None:
         return {}
     seconds = max(1e-3, before.since.seconds - look.since.seconds)
     try:
-        return {name: (value - _totals(then)[name]) / seconds for name, value in _totals(status).items()}
+        return {name: (value - _sum_up(then)[name]) / seconds for name, value in _sum_up(status).items()}
     except MISUNDERSTOOD:
         return {}
 
 
-def _totals(status: MountStatus) -> dict[str, float]:
+def _sum_up(status: MountStatus) -> dict[str, float]:
     said = status.answer
     return {"requests": sum(said["requests"].values()), "read": said["bytes_read"], "decoded": said["bytes_decoded"]}
 
 
-def _words(status: MountStatus, rates: Mapping[str, float]) -> str:
+def _describe(status: MountStatus, rates: Mapping[str, float]) -> str:
     mount = status.mount
     source = f"  source    {mount.source}" + (f" ({mount.format}, layout {mount.layout})" if mount.format else "")
     if status.state in ADVICE:
@@ -161,15 +161,15 @@ def _add_requests(lines: list[str], status: MountStatus, rates: Mapping[str, flo
     total, each = sum(said["requests"].values()), sorted(said["requests"].items(), key=lambda item: -item[1])
     most = ", ".join(f"{name} {number:,}" for name, number in each[:4])
     lines.append(
-        f"  requests  {total:,}{_rate(rates, 'requests')}, {said['under_way']} under way{f'; {most}' if most else ''}"
+        f"  requests  {total:,}{_format_rate(rates, 'requests')}, {said['under_way']} under way{f'; {most}' if most else ''}"
     )
 
 
 def _add_bytes(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
     said = status.answer
     lines.append(
-        f"  bytes     {format_size(said['bytes_read'])} read{_rate(rates, 'read')}, "
-        f"{format_size(said['bytes_decoded'])} decoded{_rate(rates, 'decoded')}"
+        f"  bytes     {format_size(said['bytes_read'])} read{_format_rate(rates, 'read')}, "
+        f"{format_size(said['bytes_decoded'])} decoded{_format_rate(rates, 'decoded')}"
     )
 
 
@@ -191,7 +191,7 @@ def _add_errors(lines: list[str], status: MountStatus, rates: Mapping[str, float
         lines.append(f"            the last one {when}, {last['path']}: {last['reason']}")
 
 
-def _rate(rates: Mapping[str, float], name: str) -> str:
+def _format_rate(rates: Mapping[str, float], name: str) -> str:
     if name not in rates:
         return ""
     return f" ({rates[name]:,.0f}/s)" if name == "requests" else f" ({format_size(rates[name])}/s)"
@@ -239,20 +239,20 @@ METRICS = (
 )
 
 
-def prometheus(statuses: Sequence[MountStatus]) -> str:
+def format_metrics(statuses: Sequence[MountStatus]) -> str:
     """Return the metrics of all mounts that have answered, and for each mount whether it did, in the format of Prometheus.
 
     node_exporter's textfile collector and scrapers take it.
     """
-    return "".join(f"{line}\n" for line in _lines(statuses))
+    return "".join(f"{line}\n" for line in _make_lines(statuses))
 
 
-def _lines(statuses: Sequence[MountStatus]) -> Iterator[str]:
+def _make_lines(statuses: Sequence[MountStatus]) -> Iterator[str]:
     yield "# HELP fsbridge_up Whether the daemon of the mount answers."
     yield "# TYPE fsbridge_up gauge"
     for one in statuses:
         if one.state != UNKNOWN:
-            yield f"fsbridge_up{_labels(one)} {int(one.state not in (GONE, SILENT))}"
+            yield f"fsbridge_up{_format_labels(one)} {int(one.state not in (GONE, SILENT))}"
     for metric in METRICS:
         yield f"# HELP fsbridge_{metric.name} {metric.help}"
         yield f"# TYPE fsbridge_{metric.name} {metric.kind}"
@@ -262,14 +262,14 @@ def _lines(statuses: Sequence[MountStatus]) -> Iterator[str]:
             except MISUNDERSTOOD:  # the daemon did not answer, or its version has no such number
                 continue
             for (label, value), number in numbers.items():
-                yield f"fsbridge_{metric.name}{_labels(one, label, value)} {number:.17g}"
+                yield f"fsbridge_{metric.name}{_format_labels(one, label, value)} {number:.17g}"
 
 
-def _labels(status: MountStatus, label: str = "", value: str = "") -> str:
+def _format_labels(status: MountStatus, label: str = "", value: str = "") -> str:
     labels = {"mountpoint": status.mount.mountpoint, "source": status.mount.source, **({label: value} if label else {})}
-    return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items()) + "}"
+    return "{" + ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items()) + "}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     plain = text.encode("utf-8", "replace").decode()  # a path may have bytes that are no text
     return plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -45,10 +45,12 @@ def _draw(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:
         attrs = tree.stat(path)
         show(printable(args.place))
         if attrs.kind == "directory":
-            _below(args, tree, path, "", 1, problems)
+            _draw_directory(args, tree, path, "", 1, problems)
 
 
-def _below(args: argparse.Namespace, tree: VirtualTree, path: str, indent: str, depth: int, problems: Problems) -> None:
+def _draw_directory(
+    args: argparse.Namespace, tree: VirtualTree, path: str, indent: str, depth: int, problems: Problems
+) -> None:
     """Draw what is in a directory. A member is drawn when the next one is known, because the last one looks different."""
     if args.depth is not None and depth > args.depth:
         return
@@ -58,13 +60,13 @@ def _below(args: argparse.Namespace, tree: VirtualTree, path: str, indent: str, 
             if args.directories and member.attrs.kind != "directory":
                 continue
             if before is not None:
-                _member(args, tree, path, before, indent, "├── ", "│   ", depth, problems)
+                _draw_member(args, tree, path, before, indent, "├── ", "│   ", depth, problems)
             before = member
     if before is not None:
-        _member(args, tree, path, before, indent, "└── ", "    ", depth, problems)
+        _draw_member(args, tree, path, before, indent, "└── ", "    ", depth, problems)
 
 
-def _member(
+def _draw_member(
     args: argparse.Namespace,
     tree: VirtualTree,
     path: str,
@@ -81,4 +83,4 @@ def _member(
     target = describe_target(tree, place, member.attrs, problems)
     show(printable(f"{indent}{branch}{member.name}{target}"))
     if member.attrs.kind == "directory":
-        _below(args, tree, place, indent + beside, depth + 1, problems)
+        _draw_directory(args, tree, place, indent + beside, depth + 1, problems)

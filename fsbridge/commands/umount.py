@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands.arguments import Parser, absolute
+from fsbridge.commands.arguments import Parser, make_absolute
 from fsbridge.commands.mount import EPILOG
 from fsbridge.errors import SetupError
 
@@ -31,7 +31,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     code = 0
     for mountpoint in args.mountpoints:
         try:
-            unmount(absolute(mountpoint), args.lazy)
+            unmount(make_absolute(mountpoint), args.lazy)
         except SetupError as error:
             if len(args.mountpoints) == 1:
                 raise

@@ -103,7 +103,7 @@ def test_each_long_option_is_also_a_mount_option(words: list[str], mount_option:
 
 
 def test_every_option_is_in_the_table_above() -> None:
-    names = mount.option_names(mount.make_parser("fsbridge"))
+    names = mount.list_option_names(mount.make_parser("fsbridge"))
     assert set(names) == {option.partition("=")[0] for _, option, _ in OPTIONS}
 
 

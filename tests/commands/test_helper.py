@@ -174,7 +174,7 @@ def test_credentials_come_with_the_options(tmp_path: Path, server: FakeS3) -> No
 
 def test_variables_of_options() -> None:
     given = mount.split_options('ro,env.A=1,env.B=x\\,y,env.C="p,q",env.A=2')
-    assert mount.environment_options(given) == (["ro"], {"A": "2", "B": "x,y", "C": "p,q"})
+    assert mount.split_environment_options(given) == (["ro"], {"A": "2", "B": "x,y", "C": "p,q"})
     config = mount.parse("mount.fsbridge", ["/s", "/m", "-o", "env.SECRET=hush"])
     assert config.environment == (("SECRET", "hush"),)
     assert "hush" not in repr(config)
@@ -198,10 +198,10 @@ def test_variables_that_cannot_be(options: str, said: str) -> None:
 def test_a_file_of_variables_is_read_as_systemd_reads_it(tmp_path: Path) -> None:
     (tmp_path / "env").write_text("; c\n# c\n A=1 \nexport B=\"x y\"\nC='z'\nD=\nE=a=b\nF='\n")
     (tmp_path / "bad").write_text("A=1\nsecret words\n")
-    found = mount.environment_options([f"env_file={tmp_path}/env"])[1]
+    found = mount.split_environment_options([f"env_file={tmp_path}/env"])[1]
     assert found == {"A": "1", "B": "x y", "C": "z", "D": "", "E": "a=b", "F": "'"}
     with pytest.raises(SetupError, match=r"line 2 is not NAME=VALUE$"):
-        mount.environment_options([f"env_file={tmp_path}/bad"])
+        mount.split_environment_options([f"env_file={tmp_path}/bad"])
 
 
 MOUNTED_FOR_IT = """

@@ -30,7 +30,7 @@ def fake(tmp_path: Path) -> Iterator[FakeMount]:
     mount.clear()
 
 
-def test_p10_sighup_reopens_the_log_in_the_background_and_ends_what_had_a_terminal(fake: FakeMount) -> None:
+def test_p10_sighup_reopens_the_log_or_ends_what_had_a_terminal(fake: FakeMount) -> None:
     fake.start("--log-level", "info")
     assert (fake.path / "broken").stat().st_size
     os.rename(fake.log_path, rotated := fake.log_path.with_suffix(".1"))

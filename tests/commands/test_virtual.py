@@ -52,7 +52,7 @@ def test_p12_the_virtual_tree_is_that_of_the_mount_for_every_writer(every: Path,
     assert len(found) > 1000
 
 
-def test_p12_the_virtual_tree_is_that_of_the_mount_from_files_and_object_storage(
+def test_p12_the_virtual_tree_is_that_of_the_mount_from_every_place(
     each: dict[str, Path], server: FakeS3, mount: MountFunction
 ) -> None:
     layout = "zarr3,files"

@@ -162,7 +162,7 @@ def test_exit_codes_are_the_programs() -> None:
 
 
 def test_mount_options_in_examples_are_known() -> None:
-    names = mount.option_names(mount.make_parser("fsbridge mount"))
+    names = mount.list_option_names(mount.make_parser("fsbridge mount"))
     examples = []
     for text in PAGES.values():
         examples += [line.split()[3] for block in blocks(text, "fstab") for line in block.splitlines()]
