@@ -39,6 +39,7 @@ from fsbridge.metadata import Format
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
 from fsbridge.store.local import LocalStore
+from fsbridge.store.local.files import root_check
 from fsbridge.store.remote.urls import Location, is_url, parse_url
 
 FIRST_BYTES = MIB
@@ -55,7 +56,8 @@ def is_directory(path: str) -> bool:
 
 def local_store(path: str, config: Config) -> Store:
     """Return the store of a local directory."""
-    return LocalStore(path, config.external_folders, config.for_everybody, config.immutable)
+    check_root = root_check(path, config)
+    return LocalStore(path, config.external_folders, config.for_everybody, config.immutable, check_root=check_root)
 
 
 FolderStore: TypeAlias = Callable[[str, Config], Store]

@@ -16,6 +16,7 @@ from pathlib import Path
 import h5py
 import icechunk_data
 import numpy as np
+import nwb_data
 import pytest
 import zarr
 from hangar_data import unpack
@@ -355,6 +356,55 @@ def test_p4_hangar_repositories(place: Path, mount: Callable[..., Mount]) -> Non
     os.chmod(store / ".hangar/ref.lmdb", 0o644)
     os.chmod(store / ".hangar/data", 0o755)
     assert read() == (True, True, True)
+
+
+def _first_file(folder: Path) -> Path:
+    while folder.is_dir():
+        folder = next(folder.iterdir())
+    return folder
+
+
+@pytest.mark.parametrize("above", ["", "stores", "links"])
+def test_p4_every_directory_above_a_member_of_a_collection_counts(
+    place: Path, mount: Callable[..., Mount], above: str
+) -> None:
+    """Of each format, also above a link to the member, for chunks that were decoded before."""
+    source = place / "source"
+    stores, links = source / "stores", source / "links"
+    stores.mkdir(parents=True)
+    links.mkdir()
+    unpack("main", stores / "hangar")
+    icechunk_data.write(stores / "icechunk")
+    make_store(stores / "3.zarr", "a")
+    zarr.create_array(stores / "2.zarr", shape=(4,), chunks=(2,), dtype="u1", zarr_format=2)[...] = 1
+    shutil.make_archive(str(stores / "archive.zarr"), "zip", stores / "2.zarr")
+    with h5py.File(stores / "file.h5", "w") as file:
+        file["a"] = np.arange(4)
+    public(source)
+    for store in stores.iterdir():
+        (links / store.name).symlink_to(f"../stores/{store.name}")
+    tree = mount(source, "--allow-other", "--metadata-ttl", "60")
+    sample = next((tree / "stores/hangar/branches/master").glob("*/*/c")).relative_to(tree / "stores")
+    paths = (str(sample), "icechunk/branches/main/a/c/1", "3.zarr/a/c", "2.zarr/c", "archive.zarr.zip/c", "file.h5/a/c")
+    chunks = [_first_file(tree / folder / path) for folder in ("stores", "links") for path in paths]
+    for chunk in chunks:
+        assert reads(chunk, BOB), chunk
+    (source / above).chmod(0o700)
+    for chunk in chunks:
+        refused = above != "links" or tree / "links" in chunk.parents
+        assert opened(chunk) == (errno.EACCES if refused else 0), chunk
+        assert reads(chunk, ALICE) != refused, chunk
+
+
+def test_p4_every_directory_above_the_file_of_a_link_of_hdmf_counts(place: Path, mount: Callable[..., Mount]) -> None:
+    stores = nwb_data.unpack("zarr3", place / "stores")
+    public(stores)
+    tree = mount(stores / "linking.nwb.zarr", "--allow-other", "--allow-external", str(place), "--metadata-ttl", "60")
+    chunk = _first_file(tree / "acquisition/shared/data/c")
+    assert reads(chunk, BOB)
+    stores.chmod(0o700)
+    assert opened(chunk) == errno.EACCES
+    assert not reads(chunk, ALICE)
 
 
 def test_p4_the_person_who_mounts_decides_with_a_group_and_a_mask(place: Path, mount: Callable[..., Mount]) -> None:

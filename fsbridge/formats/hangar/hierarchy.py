@@ -35,7 +35,7 @@ from fsbridge.formats.records import HANGAR
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import Array, Child, Group, Link, Node, Source
 from fsbridge.store.local import LocalStore
-from fsbridge.store.local.files import path_opener
+from fsbridge.store.local.files import path_opener, root_check
 
 
 class HangarSource(Source):
@@ -316,7 +316,13 @@ def open_hangar(path: str, config: Config, open_file: Callable[[str], Source]) -
     folder = find_repository(path)
     if folder is None:
         raise SetupError(f"{path}: not a Hangar repository", "a repository has .hangar/branch.lmdb and .hangar/data/")
-    store = LocalStore(folder, config.external_folders, config.for_everybody, open_path=path_opener(config))
+    store = LocalStore(
+        folder,
+        config.external_folders,
+        config.for_everybody,
+        open_path=path_opener(config),
+        check_root=root_check(folder, config),
+    )
     databases = DatabaseProcess(os.path.realpath(folder), config.metadata_deadline)
     try:
         repository = HangarRepository(store, databases)

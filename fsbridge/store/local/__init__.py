@@ -11,7 +11,7 @@ import errno
 import logging
 import os
 import stat as stat_module
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -50,8 +50,9 @@ class LocalStore(Store):
         immutable: bool = False,
         open_path: OpenPath = os.open,
         beneath: OpenBeneath = open_beneath,
+        check_root: Callable[[], None] | None = None,
     ) -> None:
-        self._files = LocalFiles(root, allowed, everybody, immutable, open_path, beneath)
+        self._files = LocalFiles(root, allowed, everybody, immutable, open_path, beneath, check_root)
         self._root = self._files.root
         self._links: HungMembers[Sequence[Member]] = HungMembers()
         self._mounts = MountPoints()

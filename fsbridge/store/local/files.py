@@ -20,6 +20,7 @@ import stat as stat_module
 import struct
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 
 from fsbridge import asking
@@ -108,23 +109,31 @@ class Everybody:
     def check_path(self, path: str, bases: Sequence[str]) -> None:
         """Raise AccessDenied unless all users may read what is at `path`.
 
-        Directories on the way are checked from the first of `bases` that `path` is in. A path in none of them is the mounted
-        file itself, for which no directory is checked.
+        Directories on the way are checked from the first of `bases` that `path` is in, also those above a link. A path in
+        none of them is the mounted file itself, for which no directory is checked.
         """
-        path = os.path.realpath(path)
-        base = _base_of(path, map(os.path.realpath, bases))
-        if base is None:
-            fd = os.open(path, LOOK)
-        else:
-            root = os.open(base, LOOK)
+        real = os.path.realpath(path)
+        base = _base_of(path, bases)
+        if real != path and base is not None:
             try:
-                fd = self.open_beneath(root, os.path.relpath(path, base), LOOK)
-            finally:
-                os.close(root)
+                os.close(self._open_below(path, base))
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+        fd = self._open_below(real, _base_of(real, map(os.path.realpath, bases)))
         try:
             self.check(fd)
         finally:
             os.close(fd)
+
+    def _open_below(self, path: str, base: str | None) -> int:
+        if base is None:
+            return os.open(path, LOOK)
+        root = os.open(base, LOOK)
+        try:
+            return self.open_beneath(root, os.path.relpath(path, base), LOOK)
+        finally:
+            os.close(root)
 
 
 def file_check(config: Config) -> Callable[[str], None] | None:
@@ -134,8 +143,17 @@ def file_check(config: Config) -> Callable[[str], None] | None:
     """
     if not config.for_everybody:
         return None
-    everybody, bases = Everybody(), (config.source, *config.external_folders)
+    everybody, bases = Everybody(), tuple(map(os.path.abspath, (config.source, *config.external_folders)))
     return lambda path: everybody.check_path(path, bases)
+
+
+def root_check(path: str, config: Config) -> Callable[[], None] | None:
+    """Return a check of the directory `path`, the root of a store, and of those above it that are part of the mount.
+
+    None if the mount is not for all users, or if nothing above is part of it, because the store is the mounted one.
+    """
+    check = file_check(config)
+    return None if check is None or path == config.source else partial(check, os.path.abspath(path))
 
 
 def path_opener(config: Config, beneath: OpenBeneath = open_beneath) -> OpenPath:
@@ -220,10 +238,12 @@ class LocalFiles:
         immutable: bool,
         open_path: OpenPath = os.open,
         beneath: OpenBeneath = open_beneath,
+        check_root: Callable[[], None] | None = None,
     ) -> None:
-        """`open_path` opens the root, and `beneath` what lies in it."""
+        """`open_path` opens the root, and `beneath` what lies in it. `check_root`: see `root_check`."""
         self.root = Root(root, open_path)
         self._beneath = beneath
+        self._check_root = check_root
         self.everybody = Everybody() if everybody else None
         self.immutable = immutable
         self._allowed = tuple(Root(path) for path in allowed)
@@ -333,6 +353,9 @@ class LocalFiles:
 
     def _open_beneath(self, root: OpenedRoot, path: str, flags: int) -> int:
         """Open `path` beneath a root. Raises OSError; in a thread that may not wait, WouldWait or NotFound."""
+        if self._check_root is not None:
+            asking.before_waiting()
+            self._check_root()
         if self.everybody is not None:
             return self.everybody.open_beneath(root.fd, path, flags)
         if not asking.context.may_wait:
