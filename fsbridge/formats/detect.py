@@ -204,11 +204,14 @@ STRANGERS = (
 All of these bytes are in the `FIRST_LOOK`.
 """
 
-_REFERENCES = re.compile(rb'\s*\{.*("refs"\s*:\s*\{|"([^"]+/)?\.z(group|array|attrs)"\s*:)', re.DOTALL)
+_REFERENCES = re.compile(
+    rb'\s*\{(?!\s*"(metadata|zarr_consolidated_format)"\s*:).*("refs"\s*:\s*\{|"([^"]+/)?\.z(group|array|attrs)"\s*:)',
+    re.DOTALL,
+)
 
 
 def are_references(beginning: bytes) -> bool:
-    """True if a file that begins with these bytes holds kerchunk references in JSON."""
+    """True if a file that begins with these bytes holds kerchunk references in JSON, not consolidated metadata."""
     return _REFERENCES.match(beginning) is not None
 
 
@@ -243,12 +246,13 @@ def strange_file(path: str, config: Config) -> SetupError:
     """Return the error for a file of no known format."""
     with open(path, "rb") as file:
         beginning = file.read(FIRST_LOOK)
-    if are_references(beginning):
+    inside = _inside(path, config)
+    if not inside and are_references(beginning):  # attributes of a store may look like them
         return SetupError(f"{path}: {REFERENCES}", REFERENCES_HELP)
     for offset, magic, kind, help in STRANGERS:
         if beginning.startswith(magic, offset):
             return SetupError(f"{path}: {kind}, which fsbridge does not read", help)
-    hint = _inside(path, config) or "name the directory of a store, or an HDF5 file"
+    hint = inside or "name the directory of a store, or an HDF5 file"
     return SetupError(f"{path}: neither an HDF5 file nor a zip file", hint)
 
 

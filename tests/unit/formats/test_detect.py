@@ -171,11 +171,15 @@ def test_a_path_inside_a_store_is_refused_with_the_store_to_name(tmp_path: Path,
     zarr_at(tmp_path / "3 d", 3)
     (tmp_path / "2").mkdir()
     zarr_at(tmp_path / "2/z", 2)
+    zarr.consolidate_metadata(tmp_path / "2/z", zarr_format=2)
+    (tmp_path / "2/z/a/.zattrs").write_text('{"refs": {}}')
     (tmp_path / "3 d/c/empty").mkdir(parents=True)
     for name, form, store in (
         ("3 d/c/empty", "zarr3", f"'{tmp_path}/3 d'"),
         ("3 d/zarr.json", "zarr3", f"'{tmp_path}/3 d'"),
         ("2/z/.zgroup", "zarr2", f"{tmp_path}/2/z"),
+        ("2/z/.zmetadata", "zarr2", f"{tmp_path}/2/z"),
+        ("2/z/a/.zattrs", "zarr2", f"{tmp_path}/2/z/a"),
     ):
         with pytest.raises(SetupError) as caught:
             open_at(tmp_path / name, opened)
@@ -536,9 +540,11 @@ def test_p3_kerchunk_references_in_json_are_named(tmp_path: Path, document: dict
     with pytest.raises(SetupError, match="kerchunk references") as error:
         open_source(str(tmp_path / "refs.json"), Config("", ""))
     assert "xarray opens them with engine='kerchunk'" in str(error.value)
-    (tmp_path / "other.json").write_text('{"references": {}}')
-    with pytest.raises(SetupError, match="neither an HDF5 file nor a zip file"):
-        open_source(str(tmp_path / "other.json"), Config("", ""))
+    consolidated = {"metadata": {".zgroup": {"zarr_format": 2}}, "zarr_consolidated_format": 1}
+    for name, other in {"other.json": {"references": {}}, "moved.zmetadata": consolidated}.items():
+        (tmp_path / name).write_text(json.dumps(other))
+        with pytest.raises(SetupError, match="neither an HDF5 file nor a zip file"):
+            open_source(str(tmp_path / name), Config("", ""))
 
 
 def test_p3_kerchunk_references_in_parquet_are_no_store_of_empty_groups(tmp_path: Path, opened: list[Source]) -> None:
