@@ -280,7 +280,7 @@ class Blosc(Decoder):
             raise Overflow(f"the Blosc header says {frame.nbytes} bytes, the limit is {limit}")
         if not frame.nbytes:
             return b""
-        return _decoded(frame, data, out)
+        return _decode_frame(frame, data, out)
 
     def decode_range(
         self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
@@ -307,7 +307,7 @@ class Blosc(Decoder):
         part = frame.part(first, last)
         alone = Frame.parse(part)
         target = out if (start, stop) == (base, base + alone.nbytes) else None
-        return memoryview(_decoded(alone, part, target))[start - base : stop - base]
+        return memoryview(_decode_frame(alone, part, target))[start - base : stop - base]
 
     def step(self, read: Read, stored: int) -> int:
         """Return the size of a block."""
@@ -315,7 +315,7 @@ class Blosc(Decoder):
         return frame.blocksize if frame.blocks else 1
 
 
-def _decoded(frame: Frame, data: Buffer, out: memoryview | None) -> Buffer:
+def _decode_frame(frame: Frame, data: Buffer, out: memoryview | None) -> Buffer:
     if not frame.by_snappy:
         return _decompress(memoryview(data).cast("B"), frame.nbytes, out)
     target = memoryview(bytearray(frame.nbytes)) if out is None else out

@@ -90,14 +90,14 @@ class ScaleOffset(Decoder):
         if minbits == 8 * self.itemsize:
             if len(content) != total:
                 raise CorruptData(f"{len(content)} bytes where {total} were expected")
-            return self._ordered(np.frombuffer(content, f"<u{self.itemsize}"))
+            return self._order(np.frombuffer(content, f"<u{self.itemsize}"))
         # With 0 bits a number there should be no bytes, but HDF5 writes one.
         packed = unpack(content, self.count, minbits, self.itemsize)
         missing = packed == packed.dtype.type((1 << minbits) - 1) if self.fill is not None else None
         values = self._integers(packed, minimum) if self.decimals is None else self._floats(packed, minimum)
         if missing is not None and self.fill is not None:
             values[missing] = np.frombuffer(self.fill, values.dtype)[0]
-        return self._ordered(values)
+        return self._order(values)
 
     def _integers(self, packed: np.ndarray[Any, Any], minimum: int) -> np.ndarray[Any, Any]:
         """Return `minimum` plus each number. Sums wrap around, so signed and unsigned integers need no distinction."""
@@ -116,7 +116,7 @@ class ScaleOffset(Decoder):
                 values[start : start + PIECE_ELEMENTS] = piece / power + least
         return values
 
-    def _ordered(self, values: np.ndarray[Any, Any]) -> bytes:
+    def _order(self, values: np.ndarray[Any, Any]) -> bytes:
         return values.astype(values.dtype.newbyteorder(">")).tobytes() if self.big else values.tobytes()
 
 

@@ -158,9 +158,9 @@ class BareZFP(Decoder):
         stream[whole:-1] |= stored << bits
         stream[whole + 1 :] |= stored >> (8 - bits)
         numbers = ZFP(self.native, self.name).numbers(stream.data, size // self.stored.itemsize * self.native.itemsize)
-        return self._demoted(numbers).view(np.uint8).data
+        return self._demote(numbers).view(np.uint8).data
 
-    def _demoted(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _demote(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return elements of `stored`: zfp's own demotion of small integers, zarrs' clamping of unsigned ones."""
         kind, width = self.stored.kind, 8 * self.stored.itemsize
         if self.stored == self.native or kind in "mM":

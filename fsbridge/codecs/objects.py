@@ -156,9 +156,9 @@ class ObjectDocument(Decoder):
         # Chunks of at least 1 MiB are decoded one at a time, so that the memory is taken once (P6). Such a chunk keeps
         # the interpreter busy anyway.
         with nullcontext() if len(data) < (1 << 20) else _alone:
-            return self._parsed(data, size, limit)
+            return self._parse(data, size, limit)
 
-    def _parsed(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+    def _parse(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         try:
             document = self.load(data)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -225,7 +225,7 @@ class NulStrings(Decoder):
                 stored.decode()
         except UnicodeDecodeError as error:
             raise CorruptData(str(error)) from None
-        return encode(_ended(stored), size, limit)
+        return encode(_split_strings(stored), size, limit)
 
 
 def vlen_utf8(items: int | None = None) -> Decoder:
@@ -314,7 +314,7 @@ def split(encoded: Buffer) -> Iterator[memoryview]:
         yield view[start:position]
 
 
-def _ended(strings: bytes) -> Iterator[bytes]:
+def _split_strings(strings: bytes) -> Iterator[bytes]:
     """Yield NUL-terminated strings one by one: all of them at once would take many times the memory of their bytes."""
     start = 0
     while start < len(strings):

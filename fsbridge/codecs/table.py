@@ -385,7 +385,7 @@ def decoder(config: object, stored: np.dtype[Any] | None = None) -> Decoder:
     `stored`: the elements of the array; codecs of whole arrays are Unsupported without it. Raises Unsupported for ids
     outside the table and for needed parameters that make no sense.
     """
-    codec, values = _identified(config)
+    codec, values = _find_codec(config)
     if codec.kind in VLEN and codec.name != "categorize":
         raise unknown(codec.name)
     return codec.decoder(values, stored)
@@ -396,7 +396,7 @@ def object_decoder(config: object, items: int | None) -> tuple[Decoder, str]:
 
     `items`: number of elements of every chunk. Raises Unsupported as `decoder` does.
     """
-    codec, values = _identified(config)
+    codec, values = _find_codec(config)
     if codec.kind not in VLEN:
         raise unknown(codec.name)
     return codec.decoder(values, items=items), VLEN[codec.kind]
@@ -420,7 +420,7 @@ def filter_decoder(number: int, client: Sequence[int]) -> Decoder | None:
     return made
 
 
-def _identified(config: object) -> tuple[Codec, Mapping[str, Any]]:
+def _find_codec(config: object) -> tuple[Codec, Mapping[str, Any]]:
     """Return the codec that a configuration with an `id` names, and its parameters."""
     if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
         raise Unsupported(f"codec {config!r} has no id")

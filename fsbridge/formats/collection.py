@@ -145,7 +145,7 @@ class CollectionGroup(Group):
         keys = [self._key / name for names in self._source.store.names(self._key) for name in names]
         own, known = self.mtime_ns, self._source.listed
         for key, appearance in zip(
-            keys, self._source.hung_members.answers(keys, self._looked_at, self._is_known), strict=True
+            keys, self._source.hung_members.answers(keys, self._look_at, self._is_known), strict=True
         ):
             if appearance is not None:
                 known.put(key, appearance)
@@ -156,7 +156,7 @@ class CollectionGroup(Group):
     def _is_known(self, key: Key) -> bool:
         return self._source.listed.get(key) is not None
 
-    def _looked_at(self, key: Key) -> Appearance:
+    def _look_at(self, key: Key) -> Appearance:
         """Return how a member appears. A member that cannot be read is shown."""
         try:
             stat = self._source.store.stat(key)

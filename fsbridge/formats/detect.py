@@ -158,7 +158,7 @@ def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple
         for _, entry in zip(range(SEARCHED_ENTRIES), store.list(key, stats=True), strict=False):
             stat = entry.stat
             if stat is not None and entry.hidden and stat.version is None:
-                stat = _looked_at(store, key / entry.name, refused)
+                stat = _look_at(store, key / entry.name, refused)
             if stat is not None:
                 yield entry.name, stat.is_dir, stat.size
     except _UNREADABLE as error:
@@ -167,7 +167,7 @@ def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple
         return
 
 
-def _looked_at(store: Store, key: Key, refused: list[Exception]) -> Stat | None:
+def _look_at(store: Store, key: Key, refused: list[Exception]) -> Stat | None:
     """Return the stat of `key`, None on failure. Errors are added to `refused`, so that one bad member hides no store."""
     try:
         return store.stat(key)

@@ -126,7 +126,7 @@ class DocumentReader:
             if self._immutable:
                 return known
             try:
-                if self._store.stat(key).version == _stored(known.stat) and known.stat.settled:
+                if self._store.stat(key).version == _get_stored(known.stat) and known.stat.settled:
                     return known
             except NotFound:
                 self._known.drop(key)
@@ -196,7 +196,7 @@ class DocumentReader:
             latest = self._store.stat(key) if stat is not None else self._store.stat(key, WHOLE)  # only an object counts
         except NotFound:
             return stat is None
-        return stat is not None and latest.version == _stored(stat)
+        return stat is not None and latest.version == _get_stored(stat)
 
     def _load(self, key: Key) -> Document | None:
         place = self._store.describe(key)
@@ -244,7 +244,7 @@ def _document_stat(stat: Stat, text: bytes) -> Stat:
     return stat._replace(version=_DocumentVersion(stat.version, hash(text)))
 
 
-def _stored(stat: Stat) -> Hashable:
+def _get_stored(stat: Stat) -> Hashable:
     """Return the store's own version from a stat made by `_document_stat`."""
     return cast(_DocumentVersion, stat.version).stored
 

@@ -81,12 +81,12 @@ def open_source(path: str, config: Config) -> Source:
     return Opening().source(path, config)
 
 
-def _refused(path: str, error: FsbridgeError) -> SetupError:
+def _make_refusal(path: str, error: FsbridgeError) -> SetupError:
     message = str(error)
     return SetupError(message if message.startswith((path, os.path.abspath(path))) else f"{path}: {message}")
 
 
-def _asked(config: Config) -> Format | None:
+def _find_asked_format(config: Config) -> Format | None:
     """Return the format that the user names, or None for `auto`."""
     if config.format == "auto":
         return None
@@ -95,7 +95,7 @@ def _asked(config: Config) -> Format | None:
 
 def _inside(path: str, store: Store, config: Config) -> Format:
     """Return the format of the contents of the zip file at `path`, which `store` reads."""
-    asked = _asked(config)
+    asked = _find_asked_format(config)
     if asked is not None and asked.access == "keys":
         check_format(asked, store, path, config)
         return asked
@@ -139,7 +139,7 @@ class Opening:
             raise
         except NotFound as error:
             if not config.inside:
-                raise _refused(path, error) from None
+                raise _make_refusal(path, error) from None
             raise SetupError(
                 f"{config.place}: nothing is there: {error}", f"look for it with: fsbridge info {path}"
             ) from None
@@ -150,7 +150,7 @@ class Opening:
                 ) from None
             raise unreadable(path, error, config) from None
         except FsbridgeError as error:
-            raise _refused(path, error) from None
+            raise _make_refusal(path, error) from None
         return source
 
     def open_in_store(self, form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
@@ -179,7 +179,7 @@ class Opening:
     def _directory(self, path: str, config: Config) -> Source:
         store = self._folder_store(path, config)
         try:
-            form = _asked(config) or detect(store, config)
+            form = _find_asked_format(config) or detect(store, config)
             source = self._on_store(form, store, path, config)
             if source is not None:
                 return source
@@ -213,9 +213,9 @@ class Opening:
         return self.open_path(form.name, os.path.join(path, key), config)
 
     def _remote(self, location: Location, config: Config) -> Source:
-        asked = _asked(config)
+        asked = _find_asked_format(config)
         if asked in (None, HDF5) and location.path and promised(location.name, False) == HDF5:
-            source = self._promised(location, config)
+            source = self._open_promised(location, config)
             if source is not None:
                 return source
         from fsbridge.store.remote.store import object_store
@@ -240,7 +240,7 @@ class Opening:
                 ) from None
         raise SetupError(f"{location.text}: no store, and none below it", "give the URL of the store itself")
 
-    def _promised(self, location: Location, config: Config) -> Source | None:
+    def _open_promised(self, location: Location, config: Config) -> Source | None:
         """Open `location`, which is named like an HDF5 file, by one request. Returns None if it is no HDF5 file.
 
         A directory may have such a name, or a web server may send a page instead.
@@ -270,7 +270,7 @@ class Opening:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             detected = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
-        form = _asked(config) or detected
+        form = _find_asked_format(config) or detected
         if form is None:
             raise strange_file(path, config)
         kind = ZIP if form.access == "keys" else form  # a keyed format names the contents of a zip file

@@ -149,7 +149,7 @@ class SelectedSource(Source):
         return tuple(name for name, _ in target.trail), target.node
 
 
-def _joined(names: Sequence[str], target: str) -> list[str]:
+def _join(names: Sequence[str], target: str) -> list[str]:
     """Return the path, from the root, of a link's target; the link is in the group at `names`.
 
     Raises AccessDenied if the target leads above the root.
@@ -329,7 +329,7 @@ class SelectedGroup(Group):
             return Link(target)
         above = len(self.above)
         whole = (*self.above, *self.names)
-        place = _joined(whole, target) if above and _stays(whole, target) else []
+        place = _join(whole, target) if above and _stays(whole, target) else []
         if not place or tuple(place[:above]) != self.above:
             path = f"/{_text((*self.names, name))}"
             raise AccessDenied(f"{path}: a link to {target}, which is outside the part that is mounted")

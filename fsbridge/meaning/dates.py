@@ -68,7 +68,7 @@ def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]
         return None
     micro = micro + dates.first
     if numbers.dtype.kind == "f" and known.any():
-        micro[known] = _rounded(micro[known], 2 * float(np.spacing(np.abs(numbers[known]).max())) * dates.step / 1000)
+        micro[known] = _round(micro[known], 2 * float(np.spacing(np.abs(numbers[known]).max())) * dates.step / 1000)
     if ((micro < dates.least) | (micro >= _YEARS[1]))[known].any():
         return None
     moments = micro.astype("M8[us]")
@@ -79,7 +79,7 @@ def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]
     return np.where(known, moments, np.array("NaT", moments.dtype))
 
 
-def _rounded(micro: NDArray[np.int64], precision: float) -> NDArray[np.int64]:
+def _round(micro: NDArray[np.int64], precision: float) -> NDArray[np.int64]:
     """Return times that differ by no more than the precision of the numbers from whole seconds or milliseconds as these."""
     import numpy as np
 

@@ -42,7 +42,7 @@ def answer(request: dict[str, Any], data: Buffer) -> tuple[dict[str, Any], list[
     try:
         parameters = Parameters(codec.name, request["values"], stored and np.dtype(stored), request["items"], shape)
         decoder = codec.build_here(parameters)
-        first, second = (_decoded(decoder, data, size, limit, filling) for filling in FILLINGS)
+        first, second = (_decode(decoder, data, size, limit, filling) for filling in FILLINGS)
         if bytes(first) != bytes(second):  # views of arrays are compared byte by byte, ten times as slowly
             raise CorruptData("the decoder left bytes unwritten or read beyond its data, as if that ended early")
         return {}, [first]
@@ -60,7 +60,7 @@ def answer(request: dict[str, Any], data: Buffer) -> tuple[dict[str, Any], list[
         return {"error": "corrupt", "message": str(error)[:200] or type(error).__name__}, []
 
 
-def _decoded(decoder: Decoder, data: Buffer, size: int | None, limit: int, filling: int) -> memoryview:
+def _decode(decoder: Decoder, data: Buffer, size: int | None, limit: int, filling: int) -> memoryview:
     """Decode with memory that is filled as told, where the C library can do that."""
     around = np.full(len(data) + (size or 0) + 2 * ROOM, filling, np.uint8)
     stored = around[ROOM : ROOM + len(data)]

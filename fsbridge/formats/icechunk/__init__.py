@@ -127,7 +127,7 @@ class SnapshotsGroup(_RepositoryGroup):
     """All commits. The attributes tell their history."""
 
     def attributes(self) -> Mapping[str, JSON]:
-        return {id: _described(commit) for id, commit in sorted(self.source.repository.commits().items())}
+        return {id: _describe(commit) for id, commit in sorted(self.source.repository.commits().items())}
 
     def children(self) -> Iterator[Child]:
         commits = self.source.repository.commits()
@@ -140,7 +140,7 @@ class SnapshotsGroup(_RepositoryGroup):
         return self.source.hierarchy("snapshots", name, lambda: name)
 
 
-def _described(commit: Commit) -> dict[str, JSON]:
+def _describe(commit: Commit) -> dict[str, JSON]:
     seconds, rest = divmod(commit.written_ns, 10**9)
     try:
         written = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000).isoformat()

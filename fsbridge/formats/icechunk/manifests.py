@@ -206,7 +206,7 @@ class VirtualObjects:
         """Return the object as it is now. Raises CorruptData if it is missing, or not the version that was referred to."""
         try:
             store, key = self._find(chunk.location)
-            return _checked(chunk, store, store.stat(key, (chunk.start, chunk.length)))
+            return _check(chunk, store, store.stat(key, (chunk.start, chunk.length)))
         except NotFound as error:
             raise CorruptData(f"{error}, where a virtual chunk should be") from None
 
@@ -220,7 +220,7 @@ class VirtualObjects:
             data, stat = store.read_range(key, chunk.start + first, length)
         except NotFound as error:
             raise CorruptData(f"{error}, where a virtual chunk should be") from None
-        return data, _checked(chunk, store, stat)
+        return data, _check(chunk, store, stat)
 
     def fetch(self, chunk: Virtual, first: int, length: int) -> None:
         """Prefetch these bytes of the chunk.
@@ -250,7 +250,7 @@ class VirtualObjects:
             inside = path.removeprefix(folder.rstrip("/") + "/")
             if inside != path:
                 return folder, partial(LocalStore, folder, everybody=self._config.for_everybody), Key.parse(inside)
-        raise _refused(path, path.rpartition("/")[0])
+        raise _make_refusal(path, path.rpartition("/")[0])
 
     def _object(self, location: str) -> _Place:
         try:
@@ -260,8 +260,8 @@ class VirtualObjects:
         for allowed in self._locations:
             inside = _inside(allowed, place)
             if inside is not None:
-                return allowed.text, partial(self._reached, allowed), Key.parse(inside)
-        raise _refused(place.text, place.parent.text)
+                return allowed.text, partial(self._reach, allowed), Key.parse(inside)
+        raise _make_refusal(place.text, place.parent.text)
 
     def _open_once(self, name: str, make: Callable[[], Store]) -> Store:
         with self._lock:
@@ -275,7 +275,7 @@ class VirtualObjects:
             made.close()
         return store
 
-    def _reached(self, location: Location) -> Store:
+    def _reach(self, location: Location) -> Store:
         """Open the store at `location`. The options for endpoint and region apply only to the repository's kind of store."""
         source = parse_url(self._config.source) if self._config.is_remote else location
         remote = self._config.remote
@@ -291,11 +291,11 @@ class VirtualObjects:
         return store
 
 
-def _refused(place: str, folder: str) -> AccessDenied:
+def _make_refusal(place: str, folder: str) -> AccessDenied:
     return AccessDenied(f"a virtual chunk lies in {place}; to read it, mount with --allow-external {folder}")
 
 
-def _checked(chunk: Virtual, store: Store, stat: Stat) -> Stat:
+def _check(chunk: Virtual, store: Store, stat: Stat) -> Stat:
     if chunk.etag is not None:
         if not store.has_no_directories:
             raise Unsupported(f"a virtual chunk in {chunk.location} has an ETag as its version, which a file does not have")

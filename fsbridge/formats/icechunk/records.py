@@ -304,13 +304,13 @@ def _metadata(table: Table, field: int, version: int) -> dict[str, JSON]:
         if name is None or value is None:
             raise CorruptData("metadata of a commit without name or value")
         try:
-            attributes[name] = flatbuffers.loads(value) if version > 1 else _unpacked(value)
+            attributes[name] = flatbuffers.loads(value) if version > 1 else _unpack(value)
         except FsbridgeError as error:
             attributes[name] = f"unreadable: {error}"
     return attributes
 
 
-def _unpacked(value: bytes) -> JSON:
+def _unpack(value: bytes) -> JSON:
     import msgpack
 
     try:

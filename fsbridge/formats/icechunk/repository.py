@@ -119,13 +119,13 @@ class Repository:
 
     def branch(self, name: str) -> str:
         """Return the snapshot that a branch points to now. Raises NotFound."""
-        return self._named(name, BRANCH, "branch")
+        return self._find_ref(name, BRANCH, "branch")
 
     def tag(self, name: str) -> str:
         """Return the snapshot of a tag. Raises NotFound."""
-        return self._named(name, TAG, "tag")
+        return self._find_ref(name, TAG, "tag")
 
-    def _named(self, name: str, prefix: str, kind: str) -> str:
+    def _find_ref(self, name: str, prefix: str, kind: str) -> str:
         if self.version > 1:
             snapshot = (self.history().branches if prefix == BRANCH else self.history().tags).get(name)
             if snapshot is None:
@@ -147,8 +147,8 @@ class Repository:
         known = self._history
         if known is not None and stat.version is not None and known[0] == stat.version and stat.settled:
             return known[1]
-        data, stat = self._stored("repo", key)
-        history = self._parsed("repo", lambda: History(unwrap(data, "repository", self._most_bytes)))
+        data, stat = self._read_stored("repo", key)
+        history = self._parse("repo", lambda: History(unwrap(data, "repository", self._most_bytes)))
         self._history = stat.version, history
         return history
 
@@ -174,7 +174,7 @@ class Repository:
             return None
         place = self.place(f"refs/{name}/ref.json")
         snapshot = Fields(parse_object(bytes(data), place, self._limits), place).string("snapshot")
-        self._parsed(f"refs/{name}/ref.json", lambda: _checked(snapshot))
+        self._parse(f"refs/{name}/ref.json", lambda: _check_id(snapshot))
         self._refs_known.put(name, (stat.version, snapshot))
         return snapshot
 
@@ -213,7 +213,7 @@ class Repository:
     def _ancestry(self) -> Mapping[str, Commit]:
         """Read the ancestry of all refs. A commit that cannot be read appears with its error and hides no other."""
         commits: dict[str, Commit] = {}
-        listed = self._listed_snapshots()
+        listed = self._list_snapshots()
         for first in (*self.branches().values(), *self.tags().values()):
             above: str | None = None
             id: str | None = first
@@ -229,7 +229,7 @@ class Repository:
                 above, id = id, commit.parent
         return commits
 
-    def _listed_snapshots(self) -> Mapping[str, Hashable]:
+    def _list_snapshots(self) -> Mapping[str, Hashable]:
         """Return the versions of all snapshots, None for an unsettled one; nothing if the store cannot list."""
         try:
             members = self.store.list(self.key / "snapshots", stats=True) if self.store.listable else ()
@@ -301,7 +301,7 @@ class Repository:
             ("manifests", manifest), lambda: self._manifests.get(manifest), lambda: self._read_manifest(manifest)
         )
         before = parsed_manifest.nbytes
-        table = self._parsed(f"manifests/{manifest}", lambda: parsed_manifest.table(node.id, rank))
+        table = self._parse(f"manifests/{manifest}", lambda: parsed_manifest.table(node.id, rank))
         if parsed_manifest.nbytes != before:
             self._manifests.put(manifest, parsed_manifest, parsed_manifest.nbytes)
         return table
@@ -324,11 +324,11 @@ class Repository:
 
         The largest ones take as much memory as all chunks may.
         """
-        data, _ = self._stored(f"{folder}/{id}", self.key / folder / id)
+        data, _ = self._read_stored(f"{folder}/{id}", self.key / folder / id)
         with self._decoding:
-            return self._parsed(f"{folder}/{id}", lambda: parse(unwrap(data, kind, self._most_bytes), id))
+            return self._parse(f"{folder}/{id}", lambda: parse(unwrap(data, kind, self._most_bytes), id))
 
-    def _stored(self, path: str, key: Key) -> tuple[Stored, Stat]:
+    def _read_stored(self, path: str, key: Key) -> tuple[Stored, Stat]:
         try:
             return self.store.read(key, self._most_bytes)
         except NotFound:
@@ -336,7 +336,7 @@ class Repository:
         except TooLarge as error:
             raise TooLarge(f"{error}; a larger --cache-size permits more") from None
 
-    def _parsed(self, path: str, parse: Callable[[], T]) -> T:
+    def _parse(self, path: str, parse: Callable[[], T]) -> T:
         try:
             return parse()
         except FsbridgeError as error:
@@ -357,7 +357,7 @@ class Repository:
             self.virtual.fetch(chunk, first, length)
 
 
-def _checked(id: str) -> None:
+def _check_id(id: str) -> None:
     try:
         parse_id(id, ID_BYTES)
     except NotFound as error:

@@ -78,7 +78,7 @@ class SnapshotStore(Store):
         snapshot = self._snapshot()
         if key in snapshot.members:
             return self._directory(snapshot)
-        node = self._documented(snapshot, key)
+        node = self._find_documented(snapshot, key)
         if node is not None:
             return self._document_stat(snapshot, node)
         below = self._below(snapshot, key)
@@ -92,7 +92,7 @@ class SnapshotStore(Store):
         snapshot = self._snapshot()
         if key in snapshot.members:
             raise IsADirectory(self.describe(key))
-        node = self._documented(snapshot, key)
+        node = self._find_documented(snapshot, key)
         if node is not None:
             if node.data is not None:
                 self._check_encoding(node, key)
@@ -104,7 +104,7 @@ class SnapshotStore(Store):
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
         snapshot = self._snapshot()
-        node = self._documented(snapshot, key)
+        node = self._find_documented(snapshot, key)
         if node is not None:
             stat = self._document_stat(snapshot, node)
             first = start if start >= 0 else stat.size + start
@@ -166,7 +166,7 @@ class SnapshotStore(Store):
     def _absent(self, key: Key) -> NotFound:
         return NotFound(f"{self.describe(key)}: not in this snapshot")
 
-    def _documented(self, snapshot: Snapshot, key: Key) -> SnapshotNode | None:
+    def _find_documented(self, snapshot: Snapshot, key: Key) -> SnapshotNode | None:
         return self._node(snapshot, key.parent) if key.name == DOCUMENT and key != ROOT else None
 
     def _node(self, snapshot: Snapshot, key: Key) -> SnapshotNode | None:

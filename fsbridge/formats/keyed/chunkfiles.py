@@ -56,7 +56,7 @@ class NestedChunkFiles(ChunkFiles):
             self.store.prefetch_listing(self._prefix_key(()), self._cuts(self.keys, self.counts))
         try:
             for coordinates in self._members(directory, depth):
-                yield self._dated(directory, "", sorted(coordinates), self._end(depth))
+                yield self._find_dates(directory, "", sorted(coordinates), self._end(depth))
         except NotFound:
             return
 
@@ -200,7 +200,7 @@ class FlatChunkFiles(ChunkFiles):
         A coordinate that stands for one chunk has the mtime of that chunk, any other the mtime of the array's directory.
         """
         if len(prefix) == len(self.counts) - 1:
-            return self._dated(self.directory, self.keys.beginning((*prefix, 0))[:-1], coordinates, self.keys.suffix)
+            return self._find_dates(self.directory, self.keys.beginning((*prefix, 0))[:-1], coordinates, self.keys.suffix)
         stat = self.store.stat(self.directory)
         return [(coordinate, stat.mtime_ns) for coordinate in coordinates]
 

@@ -280,7 +280,7 @@ class ChunkFiles(ABC):
     def _count(self) -> int:
         """Implement `count` in a store that can be listed."""
 
-    def _dated(self, directory: Key, start: str, coordinates: list[int], end: str = "") -> Pairs:
+    def _find_dates(self, directory: Key, start: str, coordinates: list[int], end: str = "") -> Pairs:
         """Return the present mtimes of the members `<start><coordinate><end>` of `directory`; missing ones are left out."""
         times = self.store.mtimes(directory, [f"{start}{coordinate}{end}" for coordinate in coordinates])
         return [(number, mtime_ns) for number, mtime_ns in zip(coordinates, times, strict=True) if mtime_ns is not None]

@@ -94,7 +94,7 @@ class KeyedChunks(Chunks):
             raise error.at(self.keyed.store.describe(key)) from None
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        encoded = self._encoded(index, info)
+        encoded = self._find_encoded(index, info)
         return None if encoded is None else encoded.decode_range(start, stop)
 
     @property
@@ -104,17 +104,17 @@ class KeyedChunks(Chunks):
 
     def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
         """Decode as many bytes as `out` has, from `start` on, into `out`. Only for a chunk with a `step`."""
-        encoded = self._encoded(index, info)
+        encoded = self._find_encoded(index, info)
         if encoded is None:
             raise Stale(f"{self.keyed.store.describe(self.files.key(index))}: the chunk was replaced")
         encoded.decode_into(start, out)
 
     def step(self, index: Index, info: ChunkInfo) -> int | None:
         """Return the unit of `read_range` in decoded bytes, or None if only the whole chunk can be decoded."""
-        encoded = self._encoded(index, info)
+        encoded = self._find_encoded(index, info)
         return None if encoded is None else encoded.step()
 
-    def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
+    def _find_encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
         """Return the stored chunk for decoding in parts, or None if it must be decoded whole."""
         where = 0, info.stored
         return self.keyed.encoded(self.chain, self.files.key(index), info, where, self.metadata.chunk_bytes(index))

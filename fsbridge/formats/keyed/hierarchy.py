@@ -177,7 +177,7 @@ class KeyedGroup(Group):
 
     def listing(self, others: Callable[[OtherFile], object]) -> Iterator[Child]:
         self.hierarchy.keyed.listed_groups.put(self.key, True)
-        names = None if self.hierarchy.keyed.store.listable else self._named()
+        names = None if self.hierarchy.keyed.store.listable else self._find_named_members()
         if names is not None:
             yield from (Child(name, self.mtime_ns) for name in names)
             return
@@ -222,7 +222,7 @@ class KeyedGroup(Group):
                 raise error from None
         return group
 
-    def _named(self) -> list[str] | None:
+    def _find_named_members(self) -> list[str] | None:
         hierarchy = self.hierarchy
         try:
             attributes = self.attributes()

@@ -41,12 +41,12 @@ class Encoded:
 
     def decode_range(self, start: int, stop: int) -> bytes | None:
         """Return the decoded bytes [start, stop), or None if `chain` cannot. Raises errors of `read` and the decoder."""
-        decoded = self._placed(lambda: self.chain.decode_range(self.read, self.stored, self.size, start, stop))
+        decoded = self._place_errors(lambda: self.chain.decode_range(self.read, self.stored, self.size, start, stop))
         return None if decoded is None else bytes(decoded)
 
     def decode_into(self, start: int, out: memoryview) -> None:
         """Fill `out` with decoded bytes from `start` on. Raises CorruptData if there are fewer."""
-        decoded = self._placed(
+        decoded = self._place_errors(
             lambda: self.chain.decode_range(self.read, self.stored, self.size, start, start + len(out), out)
         )
         if decoded is None or len(decoded) != len(out):
@@ -57,9 +57,9 @@ class Encoded:
 
     def step(self) -> int | None:
         """Return the unit of decoding in decoded bytes, or None if only the whole chunk can be decoded."""
-        return self._placed(lambda: self.chain.step(self.read, self.stored))
+        return self._place_errors(lambda: self.chain.step(self.read, self.stored))
 
-    def _placed(self, decode: Callable[[], T]) -> T:
+    def _place_errors(self, decode: Callable[[], T]) -> T:
         try:
             return decode()
         except (CorruptData, Unsupported) as error:

@@ -44,7 +44,7 @@ class N5Chunks(KeyedChunks):
         self._text = metadata.dtype.serializer == "vlen-utf8"
 
     def _decode_into(self, data: Buffer, out: memoryview) -> None:
-        block, sizes = self._fixed(data)
+        block, sizes = self._parse_fixed(data)
         payload = memoryview(data)[block.payload :]
         if sizes == self._full:
             self.chain.decode_into(payload, out, self.limit)
@@ -64,14 +64,14 @@ class N5Chunks(KeyedChunks):
         except FsbridgeError as error:
             raise error.at(self.keyed.store.describe(key)) from None
 
-    def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
+    def _find_encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
         """Return the block for decoding in parts; None also for a smaller one: its elements are not adjacent in a chunk."""
         size = self.metadata.chunk_bytes(index)
         if size is None or not self.chain.in_parts:
             return None
         key = self.files.key(index)
         try:
-            block, sizes = self._fixed(self._beginning(key, info))
+            block, sizes = self._parse_fixed(self._beginning(key, info))
             if sizes != self._full:
                 return None
         except FsbridgeError as error:
@@ -97,7 +97,7 @@ class N5Chunks(KeyedChunks):
             raise CorruptData(f"N5 block of {list(block.sizes)} elements where the block size is {list(self._full)}")
         return block
 
-    def _fixed(self, data: Buffer) -> tuple[Block, tuple[int, ...]]:
+    def _parse_fixed(self, data: Buffer) -> tuple[Block, tuple[int, ...]]:
         """Return header and extents of a fixed block. Raises CorruptData, or Stale if the array is varlength after all."""
         block = self._header(data)
         if block.sizes is None or not block.regular:
@@ -116,10 +116,10 @@ class N5Chunks(KeyedChunks):
             return encoded
         if len(encoded) + 4 * (total - count) > limit:
             raise TooLarge(f"chunk of {total} strings, the limit is {limit} bytes")
-        return bytes(_padded(encoded, block.sizes, self._full))
+        return bytes(_pad(encoded, block.sizes, self._full))
 
 
-def _padded(encoded: bytes, sizes: tuple[int, ...], full: tuple[int, ...]) -> bytearray:
+def _pad(encoded: bytes, sizes: tuple[int, ...], full: tuple[int, ...]) -> bytearray:
     """Return the vlen encoding of a full chunk: a smaller one at its origin, the rest empty items."""
     padded, position = bytearray(_U32_LE.pack(math.prod(full))), _U32_LE.size
     for row in np.ndindex(full[:0:-1]):  # the slowest dimension first

@@ -185,7 +185,7 @@ class Zarr2Hierarchy:
             metadata = light(metadata, size, partial(self._metadata, key, version, later), self.keyed.attributes)
         unprobed = separator is None and len(metadata.shape) > 1
         if separator is None and unprobed:
-            separator = self._stored_separator(key, metadata.grid)
+            separator = self._find_stored_separator(key, metadata.grid)
         files = self.keyed.chunk_files(key, metadata.grid, ChunkKeys(separator or "."))
         chunks = KeyedChunks(self.keyed, files, metadata, chain)
         return KeyedArray(
@@ -212,10 +212,10 @@ class Zarr2Hierarchy:
         first, second = document.stat, None if attributes is None else attributes.stat  # the documents may be large
         check: Callable[[], bool]
         if later is None:
-            check = partial(_unchanged, self.keyed.documents, key / ARRAY, first, key / ATTRIBUTES, second)
+            check = partial(_are_unchanged, self.keyed.documents, key / ARRAY, first, key / ATTRIBUTES, second)
         else:
-            check = partial(_unchanged_remotely, self.keyed.documents, key / ARRAY, first, later)
-        return check if unprobed is None else lambda: check() and self._stored_separator(key, unprobed) is None
+            check = partial(_are_unchanged_remotely, self.keyed.documents, key / ARRAY, first, later)
+        return check if unprobed is None else lambda: check() and self._find_stored_separator(key, unprobed) is None
 
     def _metadata(self, key: Key, version: Version, later: LateAttributes | None) -> ArrayMetadata:
         documents, (of_array, of_attributes) = self.keyed.documents, version
@@ -229,7 +229,7 @@ class Zarr2Hierarchy:
     def _late_metadata(self, document: Document, later: LateAttributes) -> ArrayMetadata:
         return self._parsed.made(self._parse, document, later.read())[0]
 
-    def _stored_separator(self, key: Key, grid: ChunkGrid) -> Separator | None:
+    def _find_stored_separator(self, key: Key, grid: ChunkGrid) -> Separator | None:
         """Return the separator of the stored chunks, or None if none is stored.
 
         zarr-python before 2.8 wrote nested stores (early OME-Zarr) without `dimension_separator`.
@@ -262,11 +262,11 @@ def _version(document: Document, attributes: Document | None, later: LateAttribu
     return versions(document, attributes) if later is None else (document.stat.version, later)
 
 
-def _unchanged(documents: DocumentReader, array: Key, first: Stat, attributes: Key, second: Stat | None) -> bool:
+def _are_unchanged(documents: DocumentReader, array: Key, first: Stat, attributes: Key, second: Stat | None) -> bool:
     return documents.same(array, first) and documents.same(attributes, second)
 
 
-def _unchanged_remotely(documents: DocumentReader, array: Key, first: Stat, later: LateAttributes) -> bool:
+def _are_unchanged_remotely(documents: DocumentReader, array: Key, first: Stat, later: LateAttributes) -> bool:
     later.prefetch()  # both answers in parallel
     return documents.same(array, first) and later.current()
 

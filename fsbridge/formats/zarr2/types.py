@@ -69,7 +69,7 @@ def parse_named_fill(value: JSON, name: str) -> tuple[bytes | None, JSON]:
     try:
         return dtypes.encode_minifloat(real, name), dtypes.spell_float(real)
     except ValueError:
-        raise _refused(value, name) from None
+        raise _make_refusal(value, name) from None
 
 
 def parse_type(value: JSON) -> np.dtype[Any]:
@@ -102,7 +102,7 @@ def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
     if stored.kind == "b":
         if isinstance(value, bool | int | float) and value in (0, 1):
             return bytes((int(value),))
-        raise _refused(value, stored)
+        raise _make_refusal(value, stored)
     if stored.kind in "iu":
         limits = np.iinfo(stored)
         return np.array(_integer(value, stored, limits.min, limits.max), stored).tobytes()
@@ -145,13 +145,13 @@ def _opaque(value: JSON, stored: np.dtype[Any]) -> bytes:
         try:
             raw = base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
-            raise _refused(value, stored) from None
+            raise _make_refusal(value, stored) from None
         if len(raw) > stored.itemsize:
-            raise _refused(value, stored)
+            raise _make_refusal(value, stored)
         return raw
     if isinstance(value, str) or (isinstance(value, bool | int | float) and value == 0):
         return b""
-    raise _refused(value, stored)
+    raise _make_refusal(value, stored)
 
 
 def _text(value: JSON, stored: np.dtype[Any]) -> bytes:
@@ -159,7 +159,7 @@ def _text(value: JSON, stored: np.dtype[Any]) -> bytes:
         return np.array(value, f"{stored.str[0]}U{len(value)}").tobytes() if value else b""
     if isinstance(value, bool | int | float) and value == 0:
         return b""
-    raise _refused(value, stored)
+    raise _make_refusal(value, stored)
 
 
 def _integer(value: JSON, stored: object, least: int, most: int) -> int:
@@ -168,7 +168,7 @@ def _integer(value: JSON, stored: object, least: int, most: int) -> int:
         value = float(value) if set(value) & set(".eE") else int(value)
     whole = isinstance(value, bool | int) or (isinstance(value, float) and value.is_integer())
     if not whole or not least <= value <= most:
-        raise _refused(value, stored)
+        raise _make_refusal(value, stored)
     return int(value)
 
 
@@ -179,10 +179,10 @@ def _moment(value: JSON, stored: np.dtype[Any]) -> int:
     try:
         named = np.datetime64(value)
     except ValueError:
-        raise _refused(value, stored) from None
+        raise _make_refusal(value, stored) from None
     moment = named.astype(stored)
     if moment.astype(named.dtype) != named:
-        raise _refused(value, stored)
+        raise _make_refusal(value, stored)
     return int(moment.astype(np.int64))
 
 
@@ -192,13 +192,13 @@ def _float(value: JSON, stored: object) -> float:
         if named is not None:
             return named
         if DECIMAL.fullmatch(value) is None:
-            raise _refused(value, stored)
+            raise _make_refusal(value, stored)
     if isinstance(value, str | bool | int | float):
         try:
             return float(value)
         except OverflowError:
             pass
-    raise _refused(value, stored)
+    raise _make_refusal(value, stored)
 
 
 def _floats(values: list[float], stored: np.dtype[Any]) -> bytes:
@@ -206,7 +206,7 @@ def _floats(values: list[float], stored: np.dtype[Any]) -> bytes:
         return np.array(values).astype(stored).tobytes()
 
 
-def _refused(value: JSON, stored: object) -> CorruptData:
+def _make_refusal(value: JSON, stored: object) -> CorruptData:
     return CorruptData(f"fill value {repr(value)[:60]} for elements of type {stored}")
 
 

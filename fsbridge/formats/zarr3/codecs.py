@@ -115,7 +115,7 @@ def _read(codecs: Sequence[JSON], array: ArrayPhase) -> BytesPhase:
         raise CorruptData(f"{array.place}: {len(codecs)} codecs, the limit is 64")
     if array.depth > MAX_DEPTH:
         raise CorruptData(f"{array.place}: codecs nested deeper than {MAX_DEPTH}")
-    array, rest = array_phase(array, [_named(codec, array.place) for codec in codecs])
+    array, rest = array_phase(array, [_parse_name(codec, array.place) for codec in codecs])
     phase, rest = _serialize(array, rest)
     for name, fields in rest:
         if name in ARRAY_CODECS or name in SERIALIZERS:
@@ -127,7 +127,7 @@ def _read(codecs: Sequence[JSON], array: ArrayPhase) -> BytesPhase:
     return phase
 
 
-def _named(codec: JSON, place: str) -> tuple[str, Fields]:
+def _parse_name(codec: JSON, place: str) -> tuple[str, Fields]:
     name, fields = extension(codec, f"{place}: codecs")
     return ALIASES.get(name, name), fields
 
@@ -241,7 +241,7 @@ def _numbers(codec: table.Codec, array: ArrayPhase, fields: Fields) -> BytesPhas
     return _bytes_of(replace(array, names=(*array.names, step.name)), "little", step)
 
 
-def _packed_bits(array: ArrayPhase, fields: Fields) -> BytesPhase:
+def _decode_packed_bits(array: ArrayPhase, fields: Fields) -> BytesPhase:
     """Decode zarr-extensions' `packbits`, which has a layout of its own."""
     of, stored = array.of, array.stored
     if stored is None or of.fields or stored.kind not in "biufcV" or (array.converted and stored.kind == "V"):
@@ -272,7 +272,7 @@ def _n5_default(array: ArrayPhase, fields: Fields) -> BytesPhase:
     """Decode N5 blocks: a header with the block's own size, then big-endian elements, first dimension fastest."""
     if not array.regular:
         raise Unsupported(f"{fields.place} is not read if chunks differ in shape")
-    listed = [_named(codec, fields.place) for codec in fields.sequence("codecs")]
+    listed = [_parse_name(codec, fields.place) for codec in fields.sequence("codecs")]
     names = [name for name, _ in listed]
     if names[:2] != ["transpose", "bytes"] or len(names) > 3:
         raise Unsupported(f"{fields.place}: codecs {names} where transpose, bytes and at most one more are needed")
@@ -313,14 +313,14 @@ def _shard_level(array: ArrayPhase, shape: tuple[int, ...], fields: Fields) -> S
         axes=array.axes,
         index_order=index.order or tuple(range(len(shape) + 1)),
         index_chain=index.chain,
-        index_extra=_fixed_size(index.chain, 16 * math.prod(counts), fields) - 16 * math.prod(counts),
+        index_extra=_compute_fixed_size(index.chain, 16 * math.prod(counts), fields) - 16 * math.prod(counts),
         index_big_endian=index.dtype.endian == "big",
         at_end=fields.choice("index_location", ("start", "end"), "end") == "end",
         outer=CodecChain(),
     )
 
 
-def _fixed_size(chain: CodecChain, size: int, fields: Fields) -> int:
+def _compute_fixed_size(chain: CodecChain, size: int, fields: Fields) -> int:
     """Return the stored bytes of an index of `size` bytes. Only codecs of fixed size are allowed."""
     for step in reversed(chain.steps):
         encoded = step.encoded_size(size)
@@ -339,7 +339,7 @@ SERIALIZERS: Mapping[str, Callable[[ArrayPhase, Fields], BytesPhase]] = {
     "zarrs.vlen": _vlen_offsets,
     "zarrs.vlen_v2": _vlen,
     "n5_default": _n5_default,
-    "packbits": _packed_bits,
+    "packbits": _decode_packed_bits,
     "optional": _optional,
     "sharding_indexed": _shard,
     PREFIX + "vlen-utf8": partial(_vlen, of="string"),

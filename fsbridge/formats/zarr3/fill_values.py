@@ -49,11 +49,11 @@ def fill_spelling(value: JSON, of: ZarrType) -> JSON:
     if value is None and (of.narrow or of.name.endswith(TINY)):
         return 0 if of.narrow else [0.0, 0.0] if of.name.startswith("complex_") else 0.0
     if of.name.removeprefix("complex_") in MINI:
-        return [_respelled(part) for part in value] if isinstance(value, list) else _respelled(value)
+        return [_respell(part) for part in value] if isinstance(value, list) else _respell(value)
     return value
 
 
-def _respelled(value: JSON) -> JSON:
+def _respell(value: JSON) -> JSON:
     """Return a number with Zarr's own spelling of NaN and infinities."""
     named = dtypes.named_float(value) if isinstance(value, str) else None
     return value if named is None else dtypes.spell_float(named)
@@ -87,9 +87,9 @@ def _element(value: JSON, of: ZarrType, place: str) -> bytes:
         case "U":
             if not isinstance(value, str):
                 _bad(value, of, place)
-            return _padded(value.encode("utf-32-le", "surrogatepass"), of, value, place)
+            return _pad(value.encode("utf-32-le", "surrogatepass"), of, value, place)
         case "S":
-            return _padded(_raw(value, of, place), of, value, place)
+            return _pad(_raw(value, of, place), of, value, place)
     raw = _raw(value, of, place)
     return raw if len(raw) == of.itemsize else _bad(value, of, place)
 
@@ -188,7 +188,7 @@ def _raw(value: JSON, of: ZarrType, place: str) -> bytes:
     return _bad(value, of, place)
 
 
-def _padded(raw: bytes, of: ZarrType, value: JSON, place: str) -> bytes:
+def _pad(raw: bytes, of: ZarrType, value: JSON, place: str) -> bytes:
     return raw.ljust(of.itemsize, b"\0") if len(raw) <= of.itemsize else _bad(value, of, place)
 
 

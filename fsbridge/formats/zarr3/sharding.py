@@ -217,7 +217,7 @@ class ShardedChunks(Chunks):
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         """Read one range of the shard, decoded into `out`."""
-        self._decode_into(index, self._stored(index, info, len(out)), out)
+        self._decode_into(index, self._read_stored(index, info, len(out)), out)
 
     def _decode_into(self, index: Index, data: Buffer, out: memoryview) -> None:
         """Decode the encoded bytes of an inner chunk."""
@@ -228,7 +228,7 @@ class ShardedChunks(Chunks):
 
     def read_all(self, index: Index, info: ChunkInfo, limit: int) -> Buffer:
         """Read one range of the shard, decoded to whatever size it has."""
-        data = self._stored(index, info, limit)
+        data = self._read_stored(index, info, limit)
         try:
             return self._chain.decode(data, self._metadata.chunk_bytes(index), limit)
         except FsbridgeError as error:
@@ -294,7 +294,7 @@ class ShardedChunks(Chunks):
         if info.stored > limit:
             raise TooLarge(f"{self._describe(index)}: {info.stored} stored bytes, the limit is {limit}")
 
-    def _stored(self, index: Index, info: ChunkInfo, decoded: int) -> bytes:
+    def _read_stored(self, index: Index, info: ChunkInfo, decoded: int) -> bytes:
         """Return the encoded bytes of the chunk that `info` describes."""
         self._check_size(index, info, decoded)
         if info.location is not None:

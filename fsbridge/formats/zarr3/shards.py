@@ -151,10 +151,10 @@ class Shards:
             offset, length = self._entry(span, index, cell)
             if level == last:
                 break
-            span, shape = self._nested(span, offset, length, level + 1), spec.cell
+            span, shape = self._open_nested(span, offset, length, level + 1), spec.cell
         return span, offset, length
 
-    def _nested(self, span: Span, offset: int, length: int, level: int) -> Span:
+    def _open_nested(self, span: Span, offset: int, length: int, level: int) -> Span:
         data = None if span.data is None else span.data[offset : offset + length]
         return self._open(Span(span.shard, span.info, span.start + offset, length, data), level)
 
@@ -207,7 +207,7 @@ class Shards:
             cell = (*head, *tail)
             inner_room = tuple(n - c * per for n, c, per in zip(room, cell, per_cell, strict=True))
             try:
-                nested = self._nested(span, *self._entry(span, index, cell), level + 1)
+                nested = self._open_nested(span, *self._entry(span, index, cell), level + 1)
                 row |= self._rows(nested, level + 1, spec.cell, rest, inner_room)
             except CorruptData:
                 row[:] = True
@@ -233,7 +233,7 @@ class Shards:
         for flat in np.flatnonzero(stored):
             cell = tuple(int(i) for i in np.unravel_index(flat, stored.shape))
             inner_room = tuple(n - c * per for n, c, per in zip(room, cell, per_cell, strict=True))
-            nested = self._nested(span, *self._entry(span, index, cell), level + 1)
+            nested = self._open_nested(span, *self._entry(span, index, cell), level + 1)
             total += self._count(nested, level + 1, spec.cell, inner_room)
         return total
 

@@ -114,11 +114,11 @@ class ZarrType:
 
 def coded(of: ZarrType) -> Coded | None:
     """Return the numbers of a real type that numpy lacks, None for any other."""
-    return _coded(of.name)
+    return _list_codes(of.name)
 
 
 @cache
-def _coded(name: str) -> Coded | None:
+def _list_codes(name: str) -> Coded | None:
     if name in NARROW:
         stored, bits = NARROW[name]
         codes = np.arange(1 << bits)
@@ -162,7 +162,7 @@ def _parse_extension(name: str, configuration: Mapping[str, JSON], place: str) -
         return ZarrType("string" if name == "string" else "bytes", name, None)
     fields = Fields(configuration, f"{place}: data_type {name!r}")
     if name in ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes"):
-        return _fixed_length(name, fields)
+        return _parse_fixed_length(name, fields)
     if name in ("numpy.datetime64", "numpy.timedelta64"):
         return _time(name, fields)
     if name in ("struct", "structured"):
@@ -205,7 +205,7 @@ def _mini(name: str) -> ZarrType:
     return ZarrType(name, name, np.dtype(f"V{width * parts}"), width if width > 1 else 0)
 
 
-def _fixed_length(name: str, fields: Fields) -> ZarrType:
+def _parse_fixed_length(name: str, fields: Fields) -> ZarrType:
     size = _itemsize(fields.integer("length_bytes"), name, fields.place)
     if name == "fixed_length_utf32":
         if size % 4:

@@ -48,12 +48,12 @@ _KINDS: dict[JSON, Kind] = {"projection_y_coordinate": "northing", "projection_x
 
 
 def _array(written: Written, known: Meaning) -> Meaning:
-    known = _placed(written, known)
+    known = _place(written, known)
     mapping = written.attributes.get(_MAPPING)
     if mapping is not None:
         described = _mapping(written, mapping)
         system = System(None, None) if described is None else system_of_mapping(described)
-        known = _transformed(replace(known, system=known.system or system), described or {})
+        known = _transform(replace(known, system=known.system or system), described or {})
     words = (text(single(written.attributes.get(name))) for name in ("long_name", "standard_name"))
     long_name = known.long_name or next((word for word in words if word is not None), None)
     values = _bounding(written, _values(written, known.values))
@@ -63,7 +63,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
 # ---- axes
 
 
-def _placed(written: Written, known: Meaning) -> Meaning:
+def _place(written: Written, known: Meaning) -> Meaning:
     """Add unit and spacing, or positions, from arrays that are called like the dimensions."""
     axes, positions = list(known.axes), dict(known.positions)
     for dimension, (axis, length) in enumerate(zip(axes, written.metadata.shape, strict=True)):
@@ -115,7 +115,8 @@ def _values(written: Written, known: Values) -> Values:
     known = replace(known, calendar=known.calendar or text(single(attributes.get(CALENDAR))))
     if dtype is None or dtype.kind not in "iuf":
         return replace(known, unit=unit)
-    packing, greatest, signed = known.packing or packing_of(attributes, *PACKED), known.greatest, _signed(attributes, dtype)
+    packing, greatest = known.packing or packing_of(attributes, *PACKED), known.greatest
+    signed = _is_signed(attributes, dtype)
     listed = [number(each, dtype.kind == "f") for name in (FILL_VALUE, MISSING_VALUE) for each in _each(attributes, name)]
     missing = _fitting((*known.missing, *(n for n in listed if n is not None)), dtype, signed)
     if greatest is None and packing is None and not missing and dtype.kind != "f":
@@ -123,7 +124,7 @@ def _values(written: Written, known: Values) -> Values:
     return replace(known, missing=missing, packing=packing, unit=unit, signed=signed, greatest=greatest)
 
 
-def _signed(attributes: Attributes, dtype: np.dtype[Any]) -> bool | None:
+def _is_signed(attributes: Attributes, dtype: np.dtype[Any]) -> bool | None:
     """Return whether integers are signed if `_Unsigned` contradicts their type, as in netCDF-3; None if it does not."""
     written = str(single(attributes.get("_Unsigned"))).casefold()
     signed = {"true": False, "false": True}.get(written)
@@ -228,13 +229,13 @@ def renamed(attributes: Attributes, names: Mapping[str, str]) -> dict[str, JSON]
     changes: dict[str, JSON] = {}
     for attribute in (*_NAMING, _MAPPING):
         written = text(attributes.get(attribute)) or ""
-        words = [_renamed(word, names, attribute == _MAPPING) for word in written.split()]
+        words = [_rename(word, names, attribute == _MAPPING) for word in written.split()]
         if words != written.split():
             changes[attribute] = " ".join(words)
     return changes
 
 
-def _renamed(word: str, names: Mapping[str, str], mapping: bool) -> str:
+def _rename(word: str, names: Mapping[str, str], mapping: bool) -> str:
     if mapping and word.endswith(":"):
         return f"{names.get(word[:-1], word[:-1])}:"
     return names.get(word, word)
@@ -250,7 +251,7 @@ def _mapping(written: Written, mapping: JSON) -> Attributes | None:
     return None if beside is None else beside[1]
 
 
-def _transformed(known: Meaning, mapping: Attributes) -> Meaning:
+def _transform(known: Meaning, mapping: Attributes) -> Meaning:
     """Return what is known, with the places of GDAL's `GeoTransform`, which begins at the corner of the first pixel."""
     words = (text(mapping.get("GeoTransform")) or "").split()
     six = numbers([_float(word) for word in words], 6) if len(words) == 6 else None

@@ -32,7 +32,7 @@ def _polar(south: bool, longitude: float, parallel: float) -> dict[str, float]:
     return {**_SIDES[south], "straight_vertical_longitude_from_pole": longitude, "standard_parallel": parallel}
 
 
-def _centered(latitude: float, longitude: float, easting: float = 0.0, northing: float = 0.0) -> dict[str, float]:
+def _center(latitude: float, longitude: float, easting: float = 0.0, northing: float = 0.0) -> dict[str, float]:
     return {
         "latitude_of_projection_origin": latitude,
         "longitude_of_projection_origin": longitude,
@@ -58,9 +58,9 @@ _CODES: list[tuple[int, str, tuple[float, float], dict[str, float]]] = [
     (3976, _POLE, _WGS84, _polar(True, 0.0, -70.0)),
     (3995, _POLE, _WGS84, _polar(False, 0.0, 71.0)),
     (3031, _POLE, _WGS84, _polar(True, 0.0, -71.0)),
-    (6931, _EQUAL, _WGS84, _centered(90.0, 0.0)),
-    (6932, _EQUAL, _WGS84, _centered(-90.0, 0.0)),
-    (3035, _EQUAL, _GRS80, _centered(52.0, 10.0, 4321000.0, 3210000.0)),
+    (6931, _EQUAL, _WGS84, _center(90.0, 0.0)),
+    (6932, _EQUAL, _WGS84, _center(-90.0, 0.0)),
+    (3035, _EQUAL, _GRS80, _center(52.0, 10.0, 4321000.0, 3210000.0)),
     *((32600 + 100 * south + zone, "transverse_mercator", _WGS84, _zone(zone, bool(south)))
       for south in (0, 1) for zone in range(1, 61)),
 ]  # fmt: skip

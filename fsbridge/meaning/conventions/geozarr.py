@@ -23,7 +23,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
         written_six = (_six(attributes.get(name)) for name in ("spatial:transform", "proj:transform"))
         six = next((numbers for numbers in written_six if numbers is not None), None)
         if six is not None:
-            known = _placed(written, known, attributes, six)
+            known = _place(written, known, attributes, six)
     return known
 
 
@@ -39,7 +39,7 @@ def _six(value: object) -> list[float] | None:
     return numbers(value[:6] if isinstance(value, list) and len(value) in (6, 9) else None, 6)
 
 
-def _placed(written: Written, known: Meaning, attributes: Attributes, six: Sequence[float]) -> Meaning:
+def _place(written: Written, known: Meaning, attributes: Attributes, six: Sequence[float]) -> Meaning:
     """Add the places that a transformation gives the two dimensions, if it is the transformation of this array."""
     written_names = attributes.get(_DIMENSIONS, ["y", "x"])
     names = written_names if isinstance(written_names, list) else []

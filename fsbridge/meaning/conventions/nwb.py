@@ -27,7 +27,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
         values = replace(values, packing=packing)
     name = written.names[-1] if written.names and written.groups and TYPE in written.groups[0] else ""
     if name == "data" and known.axes and known.axes[0].scale is None:
-        known = _timed(written, known)
+        known = _time(written, known)
     # In files of hdmf that are no NWB files the attribute is called `data_type`.
     is_coded = attributes.get(TYPE, attributes.get("data_type")) == "EnumData"
     ends, words = known.ends, place(attributes.get("elements")) if is_coded else None
@@ -37,17 +37,17 @@ def _array(written: Written, known: Meaning) -> Meaning:
         ends = None if beside is None or beside[0] is None else beside[0].astype(np.int64)
         values = replace(values, events=True, unit=values.unit or "s")
     values = replace(values, unit=values.unit or unit_of(attributes.get("unit")))
-    return replace(known, values=values, ends=ends, long_name=known.long_name or _described(written, name))
+    return replace(known, values=values, ends=ends, long_name=known.long_name or _describe(written, name))
 
 
-def _described(written: Written, name: str) -> str | None:
+def _describe(written: Written, name: str) -> str | None:
     """Return the description of an array, or of the series whose `data` it is; None for the text that stands for none."""
     holder = written.groups[0] if name == "data" else written.attributes if TYPE in written.attributes else {}
     described = text(holder.get("description"))
     return None if described in ("no description", "") else described
 
 
-def _timed(written: Written, known: Meaning) -> Meaning:
+def _time(written: Written, known: Meaning) -> Meaning:
     """Add the times of a series. `starting_time` has the start and the `rate` in Hz; else `timestamps` has all times."""
     start = written.coordinate("starting_time")
     rate = start[1].get("rate") if start is not None else None

@@ -177,7 +177,7 @@ def _axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> 
     affine = None if matrix is None or not turned else _affine(matrix, sorted(turned))
     if x_first:
         axes.reverse()
-        affine = affine and _reversed(affine, rank)
+        affine = affine and _reverse(affine, rank)
     return tuple(axes), affine
 
 
@@ -217,7 +217,7 @@ def _affine(matrix: Matrix, turned: Sequence[tuple[int, int]]) -> Affine | None:
     return sensible_affine(Affine(tuple(dimensions), rows, tuple(map(float, matrix[targets, -1]))))
 
 
-def _reversed(affine: Affine, rank: int) -> Affine:
+def _reverse(affine: Affine, rank: int) -> Affine:
     """Return the transformation for dimensions in reversed order."""
     dimensions = tuple(rank - 1 - dimension for dimension in reversed(affine.dimensions))
     return Affine(dimensions, tuple(row[::-1] for row in reversed(affine.matrix)), affine.offset[::-1])

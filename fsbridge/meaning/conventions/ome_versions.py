@@ -31,7 +31,7 @@ def in_zarr2(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
     if not isinstance(ome, dict) or not _is(ome, "0.5"):
         return dict(attributes)
     version = f"0.4{_suffix(ome)}"
-    parts = {name: _versioned(name, value, version) for name, value in ome.items() if name != "version"}
+    parts = {name: _set_version(name, value, version) for name, value in ome.items() if name != "version"}
     rest = {name: value for name, value in attributes.items() if name != "ome"}
     return dict(attributes) if parts.keys() & rest.keys() else {**rest, **parts}
 
@@ -81,7 +81,7 @@ def _suffix(part: Mapping[str, JSON]) -> str:
     return dash + rest
 
 
-def _versioned(name: str, value: JSON, version: str) -> JSON:
+def _set_version(name: str, value: JSON, version: str) -> JSON:
     if name == "multiscales" and isinstance(value, list):
         return [{**one, "version": version} if isinstance(one, dict) else one for one in value]
     return {**value, "version": version} if name in _VERSIONED and isinstance(value, dict) else value

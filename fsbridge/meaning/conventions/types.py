@@ -28,7 +28,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
     if dtype is not None and dtype.names is not None:
         document = metadata.native.get(".zarray")
         spelled = document.get("dtype") if isinstance(document, Mapping) else None
-        padding = _padding(described) if isinstance(described, Mapping) else _unnamed(spelled)
+        padding = _padding(described) if isinstance(described, Mapping) else _find_gaps(spelled)
         values = replace(values, padding=frozenset(padding))
     if metadata.dtype.serializer == "vlen-bytes":
         values = replace(values, lists=_lists(metadata))
@@ -64,14 +64,14 @@ def _padding(described: Mapping[str, JSON], path: Path = ()) -> Iterator[Path]:
         yield from _padding(inner, (*path, name))
 
 
-def _unnamed(spelled: JSON, path: Path = ()) -> Iterator[Path]:
+def _find_gaps(spelled: JSON, path: Path = ()) -> Iterator[Path]:
     """Yield the paths of gaps in a struct of Zarr v2: fields that numpy writes without a name and reads as `f0`, ..."""
     for number, field in enumerate(spelled if isinstance(spelled, list) else ()):
         name, inner = field[:2] if isinstance(field, list) else (None, None)
         if name == "":
             yield *path, f"f{number}"
         elif isinstance(name, str):
-            yield from _unnamed(inner, (*path, name))
+            yield from _find_gaps(inner, (*path, name))
 
 
 def _lists(metadata: ArrayMetadata) -> str | None:

@@ -106,7 +106,7 @@ def legible(metadata: ArrayMetadata) -> dict[str, JSON]:
     """Return the attributes for people: a number that is written in base64 is a number, or the name of one."""
     shown = without_notes(metadata.shown_attributes())
     missing = missing_value(metadata) if isinstance(shown.get(FILL_VALUE), str) else None
-    return shown if missing is None else {**shown, FILL_VALUE: _named(missing)}
+    return shown if missing is None else {**shown, FILL_VALUE: _spell_number(missing)}
 
 
 def comparable(metadata: ArrayMetadata, other: ArrayMetadata) -> dict[str, JSON]:
@@ -127,7 +127,7 @@ def comparable(metadata: ArrayMetadata, other: ArrayMetadata) -> dict[str, JSON]
         del shown[FILL_VALUE]
         return shown
     says_nothing = not missing and FILL_VALUE not in shown and missing_value(other) is None
-    return shown if missing is None or says_nothing else {**shown, FILL_VALUE: _named(missing)}
+    return shown if missing is None or says_nothing else {**shown, FILL_VALUE: _spell_number(missing)}
 
 
 def names_of(metadata: ArrayMetadata) -> tuple[str | None, ...] | None:
@@ -146,7 +146,7 @@ def _is_zarr3(metadata: ArrayMetadata) -> bool:
     return "zarr.json" in metadata.native
 
 
-def _named(value: float) -> JSON:
+def _spell_number(value: float) -> JSON:
     return value if math.isfinite(value) else next(word for word, number in WORDS.items() if repr(number) == repr(value))
 
 
