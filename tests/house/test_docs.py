@@ -39,6 +39,7 @@ SYSTEM_TEXTS = {
     "Connection timed out",
     "Cannot allocate memory",
     "Stale file handle",
+    "Too many open files",
     "Package fuse3 was not found in the pkg-config search path",
 }
 """Words of the kernel, libfuse and pkg-config."""
