@@ -1,9 +1,9 @@
 """Finds and lists the stored chunk files of a keyed array (N5, Zarr v2 and v3).
 
 There are two kinds of places: nested (`0/4/1`, `c/0/4/1`), where each directory is listed when it is needed, and flat
-(`0.4.1`, `c.0.4.1`), where all are in one directory, found by one listing of it that all readers share. Not here: the
-spelling of keys (`chunkkeys.py`), sharing the listings (`storedchunks.py`), the bytes of a chunk and their decoding
-(the formats), shards' inner chunks.
+(`0.4.1`, `c.0.4.1`), where all are in one directory, found by one listing of it that all readers share. Not here: a
+third kind, directories of digits (`fanout.py`), the spelling of keys (`chunkkeys.py`), sharing the listings
+(`storedchunks.py`), the bytes of a chunk and their decoding (the formats), shards' inner chunks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys, stored_once
+from fsbridge.formats.keyed.fanout import FanoutChunkFiles
 from fsbridge.formats.keyed.other_files import is_other_name
 from fsbridge.formats.keyed.storedchunks import BATCH_ENTRIES, ChunkListing, FlatDirectories, Numbers, search
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
@@ -30,8 +31,10 @@ FIRST_DIRECTORIES = 256
 
 
 def chunk_files(store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, directories: FlatDirectories) -> ChunkFiles:
-    """Return the chunk files of the array at `directory`."""
+    """Return the chunk files of the array at `directory`, of the kind that its keys need."""
     rank = len(grid.shape)
+    if keys.fanout and rank:
+        return FanoutChunkFiles(store, directory, grid, keys)
     if keys.separator == "." and rank + len(keys.lead) > 1:
         return FlatChunkFiles(store, directory, grid, keys, directories)
     return NestedChunkFiles(store, directory, grid, keys)

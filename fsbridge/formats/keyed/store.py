@@ -16,7 +16,6 @@ from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.keyed.chunkfiles import chunk_files
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
-from fsbridge.formats.keyed.fanout import FanoutChunkFiles
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, ListingLimits
 from fsbridge.formats.lazy_metadata import ParsedAttributes
 from fsbridge.formats.shared import OpenedSources, Shared
@@ -93,8 +92,6 @@ class KeyedStore:
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """Return the chunk files of the array at `directory`."""
-        if keys.fanout and grid.shape:
-            return FanoutChunkFiles(self.store, directory, grid, keys)
         return chunk_files(self.store, directory, grid, keys, self.flat)
 
     def directory_ns(self, key: Key) -> int | None:
