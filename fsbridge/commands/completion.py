@@ -50,7 +50,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 
 def script(shell: str) -> str:
-    """The script for `shell`."""
+    """Return the completion script for `shell`."""
     import shtab
 
     from fsbridge.commands import make_whole_parser

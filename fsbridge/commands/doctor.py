@@ -118,7 +118,7 @@ def _walk_arrays(path: str, node: Node, depth: int) -> Iterator[tuple[str, Array
 
 
 def _try_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: Config) -> Diagnosis | None:
-    """How the first stored chunk of `array` decodes; None if nothing is stored."""
+    """Decode the first stored chunk of `array` and return the finding; None if nothing is stored."""
     from fsbridge.decoded.chunks import DecodedChunks
 
     subject = f"codec {codec}"
@@ -142,7 +142,7 @@ def _try_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: C
 
 
 def _find_first_chunk(array: Array) -> Index | None:
-    """The index of the first chunk that a listing names."""
+    """Return the index of the first chunk that a listing names; None if there is none."""
     index: Index = ()
     for _ in array.metadata.grid.counts:
         coordinate = next((pairs[0][0] for pairs in array.chunks.scan(index) if pairs), None)

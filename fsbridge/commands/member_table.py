@@ -58,7 +58,7 @@ def _list_details(row: Row, detailed: bool) -> Iterator[str]:
 
 
 def _fit(cells: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
-    """The cells with those of the shortened columns cut, the widest column first; paths and counts are never cut."""
+    """Return the cells, cut where they do not fit: the widest column first; paths and counts are never cut."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     excess = sum(widths) + 2 * (len(widths) - 1) - width
     while excess > 0:

@@ -227,7 +227,7 @@ class Sorted(NamedTuple):
 
 
 def split_options(text: str) -> list[str]:
-    """The options in `a,b=c`; a comma belongs to a value after a backslash (libfuse's rule) or in quotes (mount's)."""
+    """Return the options in `a,b=c`; a comma belongs to a value after a backslash (libfuse's rule) or in quotes."""
     options, current, quoted, escaped = [], "", False, False
     for char in text:
         if escaped:
@@ -290,7 +290,7 @@ def split_environment_options(options: Iterable[str]) -> tuple[list[str], dict[s
 
 
 def _read_env_file(path: str) -> dict[str, str]:
-    """The variables in a file of lines `NAME=VALUE`, as systemd's EnvironmentFile has them."""
+    """Return the variables in a file of lines `NAME=VALUE`, as systemd's EnvironmentFile has them."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_ENV_FILE_CHARACTERS + 1)

@@ -53,12 +53,12 @@ def write(data: bytes | bytearray | memoryview, unheard: int = 0) -> None:
 
 
 def format_count(number: int, word: str) -> str:
-    """A number of things as a person says it: `1 array`, `12,000 arrays`."""
+    """Return a number of things as a person says it: `1 array`, `12,000 arrays`."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def format_size(number: float) -> str:
-    """A number of bytes as a person reads it: `12 KiB`, `3.4 GiB`."""
+    """Return a number of bytes as a person reads it: `12 KiB`, `3.4 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if number < 1024 or unit == "TiB":
             break

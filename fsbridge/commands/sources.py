@@ -51,7 +51,7 @@ class CommandLine:
         self._sources: dict[str, Source] = {}
 
     def find_source(self, place: str) -> Source:
-        """The source of `SOURCE//PATH`; SetupError names the file and the key that is wrong."""
+        """Return the source of `SOURCE//PATH`; SetupError names the file of settings and the key that is wrong."""
         given = parse_place(place)[0]
         if not has_settings():
             return Source(self.args, given, False)
@@ -73,14 +73,14 @@ class CommandLine:
         return self._sources[given]
 
     def resolve(self, place: str) -> tuple[Config, str]:
-        """The Config of the source of `SOURCE//PATH`, and PATH in the tree that a mount of it shows."""
+        """Return the Config of the source of `SOURCE//PATH`, and PATH in the tree that a mount of it shows."""
         origin = self.find_source(place)
         # What a name stands for may have a //PATH too, and that is where its tree begins.
         source, inside = arguments.split_place(origin.text) if origin.is_named else (origin.text, ())
         return arguments.make_config(origin.args, source, inside=inside), parse_place(place)[1]
 
     def resolve_mount(self, place: str) -> Config:
-        """The Config of a mount of `SOURCE//PATH`."""
+        """Return the Config of a mount of which PATH is the root."""
         origin = self.find_source(place)
         source, inside = arguments.split_place(arguments.join_place(origin.text, place) if origin.is_named else place)
         return arguments.make_config(origin.args, source, inside=inside)
@@ -125,7 +125,7 @@ class Trees:
         self._opened: dict[Config, VirtualTree] = {}
 
     def at(self, place: str) -> tuple[VirtualTree, str]:
-        """The tree and the path in it of `SOURCE//PATH`; SetupError if the source cannot be opened."""
+        """Return the tree, and the path in it, of `SOURCE//PATH`; SetupError if the source cannot be opened."""
         from fsbridge.unmounted import VirtualTree
 
         config, path = self._line.resolve(place)

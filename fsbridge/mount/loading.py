@@ -66,7 +66,7 @@ def _load_files(config: Config) -> None:
 
 
 def _complete(package: ModuleType, everything: bool = False) -> None:
-    """Import the modules of a package, and of those packages in it of which something is there. `everything`: of all."""
+    """Import all modules of a package, and those of its subpackages in use, or with `everything` of all."""
     for entry in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         wanted = everything or not entry.ispkg or entry.name in sys.modules
         if wanted and entry.name.rpartition(".")[2] not in LEFT_OUT:

@@ -97,7 +97,7 @@ def check(config: Config) -> None:
 
 
 def _place_advice(top: Mounted, mountpoint: str) -> str:
-    """Return what to do where something is mounted already. What is not fsbridge's must perhaps stay."""
+    """Return the advice for a mount point that is in use. Only a mount of fsbridge is to be unmounted."""
     if top.fstype == "fuse.fsbridge":
         return f"unmount it with: fsbridge umount {quote(mountpoint)}   (or mount over it with -o nonempty)"
     return "name another directory, or mount over it with -o nonempty"

@@ -197,7 +197,7 @@ class VirtualTree:
         return self._tried(path, ask, follow=False)
 
     def list(self, path: str = "") -> Iterator[Listed]:
-        """All members of a directory, streaming, in the order of the mount's listing."""
+        """Return an iterator over all members of a directory, in the order of the mount's listing."""
         return members(self._tried(path, as_directory, follow=True))
 
     def open(self, path: str) -> ReadableFile:
@@ -212,7 +212,7 @@ class VirtualTree:
         return ReadableFile(reopen(), reopen)
 
     def node(self, path: str) -> AnyNode:
-        """The node at a path, links followed."""
+        """Return the node at a path, links followed."""
         return self._tried(path, lambda node: node, follow=True)
 
     def walk(
@@ -275,18 +275,18 @@ class VirtualTree:
 
 
 def split(path: str) -> tuple[bytes, ...]:
-    """The names in a path."""
+    """Return the names in a path."""
     names = path.encode("utf-8", "surrogateescape").split(b"/")
     return tuple(name for name in names if name not in (b"", b"."))
 
 
 def decode(name: bytes) -> str:
-    """A file name as text, as `os.fsdecode` does it where file names are UTF-8."""
+    """Return a file name as text, as `os.fsdecode` does it where file names are UTF-8."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def members(directory: Directory) -> Iterator[Listed]:
-    """All members of a directory."""
+    """Yield all members of a directory."""
     contents = directory.refresh()
     for batch in contents.entries():
         for entry in batch:

@@ -176,7 +176,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
             yield FileBatch(batch[0].path, size, self._dest, tuple(batch))
 
     def total(self) -> int:
-        """Bytes of this job's files, as far as listings tell them."""
+        """Return the bytes of this job's files, as far as listings tell them."""
 
         def enters(path: str) -> bool:
             return self._choice.enters(self._below(path))

@@ -161,7 +161,7 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
         return {"source": source} if source != place else {}
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
-        """Members of a directory, or a file itself."""
+        """Return the members of a directory, or a file itself."""
         path = self._strip_protocol(path)
         with _errors(path):
             attrs = self.tree.stat(path)
@@ -172,7 +172,7 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
             return [self._described(*one) for one in members] if detail else [name for name, _ in members]
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """Type, size and time of a path."""
+        """Return the type, size and time of a path."""
         path = self._strip_protocol(path)
         with _errors(path):
             return self._described(path, self.tree.stat(path, follow=False))
@@ -190,14 +190,14 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
         return {**info, "islink": True, "destination": self.tree.target(path)} if link else info
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        """Bytes of a file; negative positions count from its end."""
+        """Return bytes of a file; negative positions count from its end."""
         path = self._strip_protocol(path)
         with _errors(path), self.tree.open(path) as file:
             first, last, _ = slice(start, end).indices(file.size)
             return bytes(file.read(first, last))
 
     def modified(self, path: str) -> datetime:
-        """When the stored object was changed."""
+        """Return when the stored object was changed."""
         path = self._strip_protocol(path)
         with _errors(path):
             return datetime.fromtimestamp(self.tree.stat(path).mtime_ns / 1e9, UTC)

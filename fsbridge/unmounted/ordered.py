@@ -124,7 +124,7 @@ class OrderedArray:
                 supply.close()
 
     def texts(self) -> Iterator[list[bytes]]:
-        """All elements of variable length as bytes, band by band; text is UTF-8, or the stored bytes that are none."""
+        """Yield all elements of variable length as bytes, band by band: text as UTF-8, all else as it is stored."""
         for selection in self._bands():
             supply, reader = self._open(selection)
             try:

@@ -51,7 +51,7 @@ class OrderedMember:
 def members(
     tree: VirtualTree, path: str = "", linked: Callable[[str, Link], object] = lambda path, link: None
 ) -> Iterator[OrderedMember]:
-    """The group or array at `path` and all below it, in the order of their names; links are not followed.
+    """Yield the group or array at `path` and all below it, in the order of their names; links are not followed.
 
     `linked` gets the path of each link, and the link.
     """
@@ -66,7 +66,7 @@ def follow_link(tree: VirtualTree, path: str, link: Link) -> Group | Array:
 
 
 def find_member(tree: VirtualTree, path: str) -> Group | Array:
-    """The group or array at `path`, as `members` names it; NotFound if there is none."""
+    """Return the group or array at `path`, as `members` names it; NotFound if there is none."""
     node: Node = tree.source.root
     for name in split(path):
         model = unescape(name)
@@ -241,14 +241,14 @@ class WorkSources:
         return WorkSources, (self.configs,)
 
     def tree(self, number: int = 0) -> VirtualTree:
-        """The tree of a source; SetupError if it cannot be opened."""
+        """Return the tree of a source; SetupError if it cannot be opened."""
         with self._opening:
             if number not in self._trees:
                 self._trees[number] = VirtualTree(self.configs[number])
             return self._trees[number]
 
     def array(self, number: int, path: str) -> Array:
-        """The array at a path, as it was opened last."""
+        """Return the array at a path, as it was opened last."""
         return self.keep(("array", number, path), lambda: self._array(number, path))
 
     def _array(self, number: int, path: str) -> Array:

@@ -303,7 +303,7 @@ class _Batch:
 
 
 def _stored(array: Array, prefix: Index) -> Iterator[Index]:
-    """The stored chunks with positions that begin with `prefix`."""
+    """Yield the stored chunks with positions that begin with `prefix`."""
     rank = len(array.metadata.shape)
     if not rank:
         try:
