@@ -29,7 +29,7 @@ def test_defaults_are_those_of_the_config() -> None:
     assert parse() == Config("/store", "/mnt")
 
 
-def test_a_path_in_the_source(tmp_path: Path) -> None:
+def test_a_path_behind_two_slashes_is_one_in_the_source(tmp_path: Path) -> None:
     (tmp_path / "plain" / "dir").mkdir(parents=True)
     (tmp_path / "a.n5").mkdir()
     (tmp_path / "a.n5" / "attributes.json").touch()
@@ -256,7 +256,7 @@ def test_several_mounts_are_unmounted_each_by_itself(tmp_path: Path, capsys: pyt
 
 @pytest.mark.parametrize("command", [["mount"], ["info"]])
 @pytest.mark.parametrize("source", ["s3:/b/x", "s3:b/x", "s3//b/x", "https:/h/x", "zip::s3://b/x.zip"])
-def test_a_url_that_is_misspelt(command: list[str], source: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_url_that_is_misspelt_is_no_path(command: list[str], source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fsbridge", *command, source, *(["/mnt"] if command == ["mount"] else [])]) == 1
     assert capsys.readouterr().err.startswith(f"fsbridge: {source}: neither a path nor a URL that fsbridge knows\n")
 
@@ -267,7 +267,7 @@ def test_a_path_may_look_like_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert mount.parse("fsbridge", ["s3:", "/mnt"]).source == f"{tmp_path}/s3:"
 
 
-def test_missing_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_arguments_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fsbridge", "mount", "/store"]) == 1
     assert capsys.readouterr().err == (
         "fsbridge: the following arguments are required: MOUNTPOINT\n  see: fsbridge mount --help\n"
@@ -288,7 +288,7 @@ def test_missing_arguments(capsys: pytest.CaptureFixture[str]) -> None:
         ("a=\\", ["a=\\"]),
     ],
 )
-def test_commas_in_values(text: str, parts: list[str]) -> None:
+def test_commas_in_values_are_escaped_or_quoted(text: str, parts: list[str]) -> None:
     assert mount.split_options(text) == parts
 
 
@@ -299,12 +299,12 @@ def test_commas_in_values(text: str, parts: list[str]) -> None:
         *[("1GiB", 1 << 30), ("1.5k", 1536), ("512 K", 512 << 10), ("2T", 2 << 40), ("7b", 7)],
     ],
 )
-def test_sizes(text: str, bytes_: int) -> None:
+def test_sizes_of_every_unit_are_powers_of_1024(text: str, bytes_: int) -> None:
     assert argument_types.size(text) == bytes_
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1X", "1e9", "0x10", "1_000", "\u0661", "1.M", "inf"])
-def test_what_is_no_size(text: str) -> None:
+def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a size"):
         argument_types.size(text)
 
@@ -403,7 +403,7 @@ def test_help_names_the_exit_codes_and_every_option() -> None:
     assert ("auto", *FORMATS, COLLECTION.name) == NAMES
 
 
-def test_umount_of_what_is_no_mount(
+def test_umount_of_what_is_no_mount_says_what_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli.main(["fsbridge", "umount", str(tmp_path)]) == 32

@@ -70,7 +70,9 @@ def test_nothing_is_left_of_it_after_the_unmount(tmp_path: Path, mount: MountFun
     assert list(sockets.iterdir()) == []
 
 
-def test_a_long_folder_will_do(tmp_path: Path, mount: MountFunction, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_a_long_path_has_a_socket(
+    tmp_path: Path, mount: MountFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
     where = tmp_path / ("x" * 200)
     where.mkdir(0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(where))
@@ -93,7 +95,7 @@ def test_list_names_what_is_mounted(tmp_path: Path, mount: MountFunction) -> Non
     assert re.search(line, table, re.M)
 
 
-def test_status_counts(tmp_path: Path, mount: MountFunction) -> None:
+def test_status_counts_requests_bytes_and_errors(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
     before = status(point)
     size = len((point / "a" / "c" / "0" / "0").read_bytes())
@@ -179,7 +181,7 @@ def test_a_killed_daemon_is_listed_until_its_mount_is_cleared(tmp_path: Path, mo
     assert list(sockets.iterdir()) == []
 
 
-def test_nothing_is_mounted_there(tmp_path: Path) -> None:
+def test_status_of_what_is_no_mount_is_an_error(tmp_path: Path) -> None:
     done = fsbridge("status", tmp_path)
     assert done.returncode == 32
     assert done.stderr.startswith(f"fsbridge: {tmp_path}: fsbridge has no store mounted there\n")
@@ -198,7 +200,7 @@ def test_the_level_of_the_log_is_changed_while_it_runs(tmp_path: Path, mount: Mo
     assert "invalid choice: 'loud'" in done.stderr
 
 
-def test_a_log_in_json(tmp_path: Path, mount: MountFunction) -> None:
+def test_each_line_of_a_log_in_json_is_a_document(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path), "--log-level", "info", "--log-format", "json")
     (line,) = point.told("is mounted on")
     point.allow('"level": "info"')
@@ -231,14 +233,14 @@ def _lines(record: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in record.read_text().splitlines()]
 
 
-def test_the_access_log_from_the_beginning(tmp_path: Path, mount: MountFunction) -> None:
+def test_the_access_log_may_begin_with_the_mount(tmp_path: Path, mount: MountFunction) -> None:
     record = tmp_path / "accesses"
     point = mount(n5_store(tmp_path), "--access-log", str(record))
     (point / "zarr.json").read_bytes()
     until(lambda: [line["path"] for line in _lines(record)] == ["/zarr.json"])
 
 
-def test_prometheus_reads_it(tmp_path: Path, mount: MountFunction) -> None:
+def test_prometheus_reads_the_metrics(tmp_path: Path, mount: MountFunction) -> None:
     odd = n5_store(tmp_path).rename(tmp_path / 'a "quoted" \\ name')
     point = mount(odd)
     (point / "zarr.json").read_bytes()
@@ -251,7 +253,7 @@ def test_prometheus_reads_it(tmp_path: Path, mount: MountFunction) -> None:
     assert families["fsbridge_cache_size_bytes"].samples[0].value == 256 << 20
 
 
-def test_watching(tmp_path: Path, mount: MountFunction) -> None:
+def test_a_watched_status_is_printed_until_an_interrupt(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
     words = ("status", point.path, "--watch", "0.1", "--json")
     watching = forking.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -263,7 +265,7 @@ def test_watching(tmp_path: Path, mount: MountFunction) -> None:
     assert [look[0]["state"] for look in looks] == ["serving"] * 3
 
 
-def test_rates_are_shown(tmp_path: Path, mount: MountFunction) -> None:
+def test_a_watched_status_has_rates(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
     watching = forking.start("status", point.path, "--watch", "0.1", stdout=subprocess.PIPE)
     assert watching.stdout is not None

@@ -85,7 +85,7 @@ def test_an_export_to_object_storage(cluster: LocalCluster, server: FakeS3, tmp_
     assert {key[4:]: stored.data for key, stored in server.objects.items() if key.startswith("out/")} == alone
 
 
-def test_each_format(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_each_format_has_the_same_digest_by_a_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
     each = write_each(tmp_path)
     found = fsbridge("digest", *(each[name] for name in ("hdf5", "n5", "zarr2 zip")), "--dask", cluster.scheduler_address)
     assert found.returncode == 0, found.stderr

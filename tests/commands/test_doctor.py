@@ -143,7 +143,7 @@ def test_damage_of_a_source_is_found(tmp_path: Path) -> None:
     ("source", "words"),
     [("nothing", "nothing: no such file or directory"), (f"s3://{BUCKET}/z", "no credentials")],
 )
-def test_a_source_that_cannot_be_reached(source: str, words: str, tmp_path: Path, server: FakeS3) -> None:
+def test_a_source_that_cannot_be_reached_is_a_finding(source: str, words: str, tmp_path: Path, server: FakeS3) -> None:
     plain = {name: value for name, value in environment().items() if not name.startswith("AWS_")}
     options = ["--endpoint", server.endpoint] if "://" in source else []
     done = forking.run("doctor", source, *options, cwd=tmp_path, env={**plain, "HOME": str(tmp_path)}, timeout=120)

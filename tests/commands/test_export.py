@@ -107,7 +107,7 @@ def test_each_format_in_zip_files_and_on_a_server(each: dict[str, Path], server:
         assert sorted(os.listdir(tmp_path / name / "a")) == ["b.json", "b.npy", "index.html"]
 
 
-def test_links_modes_and_times(tmp_path: Path, mount: MountFunction) -> None:
+def test_links_modes_and_times_are_those_of_the_mount(tmp_path: Path, mount: MountFunction) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("g/data", data=[1, 2, 3])
         file["soft"] = h5py.SoftLink("/g/data")
@@ -377,7 +377,7 @@ def test_parts_make_the_whole(many: Path, tmp_path: Path) -> None:
     assert fsbridge("export", many, tmp_path / "out", "--part", "4/3").returncode == 1
 
 
-def test_only_some(each: dict[str, Path], tmp_path: Path) -> None:
+def test_only_files_that_match_patterns_are_exported(each: dict[str, Path], tmp_path: Path) -> None:
     export(each["zarr3"], tmp_path / "one", "--files", "npy,raw", "--include", "*.raw")
     assert sorted(tree_of(tmp_path / "one")) == ["a", "a/b.raw"]
     export(each["zarr3"], tmp_path / "raw", "--include", "*.raw")

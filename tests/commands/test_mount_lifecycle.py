@@ -95,7 +95,7 @@ def test_read_ahead(fake: FakeMount) -> None:
     assert setting.read_text().strip() == "1024"
 
 
-def test_a_missing_mount_point(fake: FakeMount) -> None:
+def test_a_missing_mount_point_is_refused(fake: FakeMount) -> None:
     fake.path.rmdir()
     assert f"{fake.path} does not exist\n  create it with: mkdir -p {fake.path}\n" in refused(fake)
 

@@ -48,13 +48,13 @@ def test_an_option_that_would_do_nothing_is_refused(changes: dict[str, Any], wor
     assert caught.value.exit_code == 1
 
 
-def test_a_file_as_mount_point(fake: FakeMount) -> None:
+def test_a_file_as_mount_point_is_refused(fake: FakeMount) -> None:
     fake.path.rmdir()
     fake.path.write_text("")
     assert "is not a directory" in refused(fake)
 
 
-def test_a_spill_folder_that_cannot_be_used(fake: FakeMount) -> None:
+def test_a_spill_folder_that_cannot_be_used_is_refused(fake: FakeMount) -> None:
     missing = fake.path.parent / "no-such-folder"
     done = fake.run("--spill-dir", str(missing))
     assert done.returncode == 1
@@ -64,7 +64,7 @@ def test_a_spill_folder_that_cannot_be_used(fake: FakeMount) -> None:
     assert "name a directory on a local disk" in done.stderr
 
 
-def test_a_mount_point_in_use(fake: FakeMount) -> None:
+def test_a_mount_point_in_use_is_refused(fake: FakeMount) -> None:
     fake.start()
     first = fake.daemon
     done = fake.run()
@@ -114,7 +114,7 @@ def test_p8_nestings_through_bind_mounts_are_refused(fake: FakeMount, tmp_path: 
         subprocess.run(["umount", bound], check=True)
 
 
-def test_a_source_that_cannot_be_opened(fake: FakeMount, tmp_path: Path) -> None:
+def test_why_a_source_cannot_be_opened_is_said_by_the_caller(fake: FakeMount, tmp_path: Path) -> None:
     program = """
 import sys
 from fsbridge.commands.mount import parse
@@ -163,7 +163,7 @@ def test_a_library_that_cannot_be_loaded_is_one_line(missing: str, words: list[s
     assert f" '{missing}>=" in second
 
 
-def test_no_dev_fuse(fake: FakeMount) -> None:
+def test_without_dev_fuse_the_reason_is_said(fake: FakeMount) -> None:
     """In a private mount namespace, where /dev/fuse is something else."""
     for hide, code, message in (
         ("mount --bind /dev/null /dev/fuse", 32, "fake_tree: cannot mount on"),

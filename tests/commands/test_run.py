@@ -54,7 +54,7 @@ def test_only_the_program_sees_the_mount(name: str, each: dict[str, Path], folde
     assert not mounted(path)
 
 
-def test_a_store_on_a_server(each: dict[str, Path], server: FakeS3, folders: Path) -> None:
+def test_a_program_reads_a_store_on_a_server(each: dict[str, Path], server: FakeS3, folders: Path) -> None:
     url = next(iter(upload(server, {"zarr3": each["zarr3"]}).values()))
     done = run(url, "--layout", "files", *server.options, "--", "ls", "{}/a")
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["b.json", "b.npy", "index.html"], "")

@@ -123,7 +123,9 @@ def test_a_home_that_the_user_may_not_enter_does_not_count(tmp_path: Path, monke
         os.chmod(tmp_path, 0o700)
 
 
-def test_lists(files: tuple[Path, Path], parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_are_options_with_several_values(
+    files: tuple[Path, Path], parse: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files[0].write_text('[mount]\nlayout = ["zarr3", "n5"]\nallow-external = ["/a", "/b"]\n')
     assert (parse().layout, parse().allow_external) == ("zarr3,n5", ("/a", "/b"))
     assert parse("--allow-external", "/c").allow_external == ("/a", "/b", "/c")
@@ -141,7 +143,9 @@ def test_a_path_is_not_a_name(
     assert parse(source="./brain").source == str(tmp_path / "brain")
 
 
-def test_a_path_in_a_named_source(files: tuple[Path, Path], parse: Parse, tmp_path: Path) -> None:
+def test_a_path_in_a_named_source_is_below_that_of_the_source(
+    files: tuple[Path, Path], parse: Parse, tmp_path: Path
+) -> None:
     (tmp_path / "x.zarr").mkdir()
     (tmp_path / "x.zarr" / "zarr.json").touch()
     files[0].write_text(
@@ -189,7 +193,7 @@ def test_what_is_wrong_is_said_with_its_place(files: tuple[Path, Path], parse: P
         ("FSBRIDGE_XATTRS", "perhaps", "FSBRIDGE_XATTRS=perhaps: the option is a switch\n  write FSBRIDGE_XATTRS=1"),
     ],
 )
-def test_what_is_wrong_in_the_environment(
+def test_what_is_wrong_in_a_variable_is_said_with_its_name(
     parse: Parse, name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -247,7 +251,7 @@ def test_a_named_source_is_mounted_and_shown(tmp_path: Path) -> None:
     assert not mounted(tmp_path / "mnt")
 
 
-def test_the_versions_of_everything() -> None:
+def test_all_libraries_have_their_versions_printed() -> None:
     lines = fsbridge("--version", "--verbose").stdout.splitlines()
     assert lines[0] == fsbridge("--version").stdout.strip()
     assert {line.split()[0] for line in lines} >= {"fsbridge", "Python", "pyfuse3", "numpy", "h5py", "libfuse", "Linux"}
