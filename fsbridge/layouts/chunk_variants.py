@@ -50,7 +50,7 @@ def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry
 
 
 def scalar_entries(space: ChunkSpace) -> Iterator[Sequence[Entry]]:
-    """Yield the only file of an array of rank 0, which is called `0`, if it is stored."""
+    """Yield the only file of an array without dimensions if it is stored. It is called `0`."""
     try:
         entry = space.entry((), SCALAR, space.find(()).mtime_ns)
     except NotFound:

@@ -81,7 +81,7 @@ class Context:
         return DecodedArray(array, self.cache, config.max_direct, config.immutable)
 
     def note_left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
-        """Log, once, that a layout does not show a member."""
+        """Note that a layout does not show a member: the log says it once."""
         if (layout, names, reason) not in self._remarks and len(self._remarks) < MAX_REMARKS:
             self._remarks.add((layout, names, reason))
             log.warning("/%s is left out of the layout %s: %s", "/".join(names), layout, reason)

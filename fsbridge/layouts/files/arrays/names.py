@@ -60,7 +60,7 @@ class Neighbours:
 
     @classmethod
     def find_among(cls, members: Iterable[str]) -> Neighbours:
-        """Return those of all members of a group that are neighbours."""
+        """Return the neighbours: those of the members of a group that have names as files of arrays have."""
         odd = sorted(name for name in members if "[" in name or "." in name)
         claims: dict[str, list[str]] = {}
         for name in odd:
@@ -77,7 +77,7 @@ class Neighbours:
         return not (full in names or taken)
 
     def collisions(self, name: str) -> tuple[str, ...]:
-        """Return sentences for `NAME.json` about members that have the names of files of the array."""
+        """Return a sentence for `NAME.json` about each member that has the name of one of the array's files."""
         claimed = self.claims.get(name, ())
         return tuple(f"{other} is a member of this group, so {name} has no file of that name" for other in claimed)
 

@@ -296,7 +296,7 @@ class OpenArray:
         return Labels(self.name, labels, self._read_words() if dimensions else {})
 
     def _read_words(self) -> dict[Path, NDArray[Any]]:
-        """Return what numbers stand for, by field. All numbers in a field of a compound must have a word, else none has."""
+        """Return the words that numbers stand for, by field. A field has none if one of its numbers has no word."""
         shape, dtype = self.metadata.shape, self.metadata.dtype.numpy
         wanted = self.meaning.values.words if dtype is not None else {}
         texts = {path: self.surroundings.words(*place) for path, place in wanted.items() if _field(dtype, path).kind in "iu"}

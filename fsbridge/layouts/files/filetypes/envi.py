@@ -62,7 +62,7 @@ def envi_header(view: View) -> FileMap:
 
 
 def _replace_char(char: str) -> str:
-    """Return the character, or a space for commas and braces, which would end the name, and for all but plain ASCII."""
+    """Return the character; a space in place of a comma or a brace, which would end the name, and of all but plain ASCII."""
     return char if char.isascii() and char.isprintable() and char not in ",{}" else " "
 
 

@@ -50,7 +50,7 @@ def preview_svg(view: View) -> Generated:
 
 
 def _curves(view: View, drawn: Callable[[Figure], bytes]) -> Generated:
-    """Return the plan of curves. Positions along an axis are read if there are too many for them to be known."""
+    """Return the plan of curves. Positions along an axis that are too many to be known are read with the elements."""
     from fsbridge.layouts.files.looks.previews.curves import curves
 
     made = curves(view, drawn)

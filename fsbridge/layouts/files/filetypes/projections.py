@@ -63,7 +63,7 @@ def geotiff_keys(projection: Projection) -> Sequence[tuple[int, int | float]]:
 
 
 def esri_text(projection: Projection) -> str | None:
-    """Return the well-known text of ESRI; None if it cannot say the projection."""
+    """Return a projection as well-known text of ESRI; None if that cannot express it."""
     name, parallels, scale = _WORDS[projection.method].name, projection.parallels, projection.scale
     if projection.method == "Mercator" and not parallels:
         return None

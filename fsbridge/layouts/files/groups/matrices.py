@@ -42,7 +42,7 @@ _WIDTHS = {"f2": 11, "f4": 23, "f8": 24, "b1": 1}
 
 
 def has_matrix(group: Group) -> bool:
-    """Return whether attributes say that a group is a sparse matrix."""
+    """True if attributes say that a group is a sparse matrix."""
     return find_meaning(group).sparse is not None
 
 

@@ -78,7 +78,7 @@ class Reader:
 
 
 def has_order(group: Group) -> bool:
-    """Return whether a group says that it is a table, so that a listing can show its file without opening its arrays."""
+    """True if a group says that it is a table, so that a listing can show its file without opening its arrays."""
     return find_meaning(group).columns is not None
 
 
