@@ -69,7 +69,7 @@ def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]
     return replace(metadata, attributes=attributes, native=LazyMapping(lambda: again().native, size, parsed))
 
 
-def lightened(
+def lighten(
     parse: Callable[..., tuple[ArrayMetadata, *Rest]], parsed: ParsedAttributes
 ) -> Callable[..., tuple[ArrayMetadata, *Rest]]:
     """Wrap `parse` so that it returns `light` metadata for documents above HELD_BYTES that still have their `text`.

@@ -33,7 +33,7 @@ from fsbridge.formats.format import HierarchyPlace
 from fsbridge.formats.hdmf import HdmfDialect
 from fsbridge.formats.records import COLLECTION, HDF5, NAMES, ZIP
 from fsbridge.formats.registry import FORMATS, REFERENCES, REFERENCES_HELP
-from fsbridge.formats.selected import check_selection, selected
+from fsbridge.formats.selected import check_selection, select
 from fsbridge.formats.shared import Shared
 from fsbridge.metadata import Format
 from fsbridge.model import Source
@@ -130,7 +130,7 @@ class Opening:
             else:
                 source = self._directory(path, config) if is_directory(path) else self._file(path, config)
             try:
-                source = selected(source, config)
+                source = select(source, config)
                 check_selection(source, config)  # reports a root that cannot be shown now, not at the first `ls`
             except BaseException:
                 source.close()

@@ -28,7 +28,7 @@ SEARCHED_GROUPS = 1000
 """Most groups that are searched for something that `--include` matches, before a mount begins."""
 
 
-def selected(source: Source, config: Config) -> Source:
+def select(source: Source, config: Config) -> Source:
     """Return `source`, or the part of it that `config` selects."""
     if not (config.inside or config.include or config.exclude):
         return source

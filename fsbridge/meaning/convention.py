@@ -79,7 +79,7 @@ def unknown(axes: Axes) -> bool:
     return all(axis == Axis() for axis in axes)
 
 
-def stepped(axis: Axis, step: float, first: float, kind: Kind | None = None) -> Axis:
+def set_step(axis: Axis, step: float, first: float, kind: Kind | None = None) -> Axis:
     """Return an axis with a step and its first element's position, if no step is known; `kind`: what it then counts."""
     return axis if axis.scale is not None else axis._replace(scale=step, offset=first, kind=axis.kind or kind)
 
@@ -95,7 +95,7 @@ def sensible_affine(affine: Affine) -> Affine | None:
     return affine
 
 
-def mapped(known: Meaning, row: int, column: int, six: Sequence[float], of_map: bool = False) -> Meaning:
+def place_on_map(known: Meaning, row: int, column: int, six: Sequence[float], of_map: bool = False) -> Meaning:
     """Return what is known, with the places of the elements of a map along its dimensions `row` and `column`.
 
     `six`: the middle of an element lies at x = six[0] * column + six[1] * row + six[2], y = six[3] * column + six[4] * row +
@@ -107,7 +107,7 @@ def mapped(known: Meaning, row: int, column: int, six: Sequence[float], of_map: 
     if known.affine is not None and not {row, column}.isdisjoint(known.affine.dimensions):
         return known
     if not six[1] and not six[3]:
-        axes[row], axes[column] = stepped(axes[row], six[4], six[5], y), stepped(axes[column], six[0], six[2], x)
+        axes[row], axes[column] = set_step(axes[row], six[4], six[5], y), set_step(axes[column], six[0], six[2], x)
         return replace(known, axes=sensible(tuple(axes)))
     if known.affine is not None or axes[row].scale is not None or axes[column].scale is not None:
         return known

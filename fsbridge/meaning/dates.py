@@ -90,7 +90,7 @@ def _round(micro: NDArray[np.int64], precision: float) -> NDArray[np.int64]:
     return micro
 
 
-def spelled(moments: NDArray[np.datetime64[Any]], unit: str) -> list[str]:
+def spell_dates(moments: NDArray[np.datetime64[Any]], unit: str) -> list[str]:
     """Return dates as text, rounded to a unit that `unit_of_dates` returned; empty for NaT."""
     import numpy as np
 

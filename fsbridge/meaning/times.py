@@ -109,7 +109,7 @@ def is_since(unit: str | None) -> bool:
     return unit is not None and _SINCE.fullmatch(unit) is not None
 
 
-def described(unit: str | None, calendar: str | None) -> str | None:
+def describe_dates(unit: str | None, calendar: str | None) -> str | None:
     """Return a unit of dates with its calendar, for people; None for any other unit."""
     return None if unit is None or not is_since(unit) else f"{unit}, {calendar}" if calendar else unit
 

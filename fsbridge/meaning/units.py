@@ -58,7 +58,7 @@ def symbol(unit: str | None) -> str | None:
     return None if unit is None else _SYMBOLS.get(unit, unit)
 
 
-def converted(value: float, unit: str | None, target: str) -> float | None:
+def convert(value: float, unit: str | None, target: str) -> float | None:
     """`value` in `target`; None when the units measure different things."""
     for measure in (meters, seconds):
         own, other = measure(unit), measure(target)

@@ -33,7 +33,7 @@ from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, versions
 from fsbridge.formats.keyed.store import KeyedStore
-from fsbridge.formats.lazy_metadata import light, lightened
+from fsbridge.formats.lazy_metadata import light, lighten
 from fsbridge.formats.n5.blocks import N5Chunks
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.meaning.conventions.n5 import dimension_names
@@ -72,7 +72,7 @@ class N5Hierarchy:
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
         self._kinds = Kinds(parse_dataset, _split)
-        self._parse = lightened(self._kinds.parse, self.keyed.attributes)
+        self._parse = lighten(self._kinds.parse, self.keyed.attributes)
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
         self._irregular: set[Key] = set()  # remote arrays whose blocks turned out to hold varying numbers of elements
 

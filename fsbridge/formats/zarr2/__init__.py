@@ -35,7 +35,7 @@ from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.consolidated import Copies
 from fsbridge.formats.keyed.hierarchy import Dialect, KeyedArray, Version, newest, versions
 from fsbridge.formats.keyed.store import KeyedStore
-from fsbridge.formats.lazy_metadata import lazy, light, lightened
+from fsbridge.formats.lazy_metadata import lazy, light, lighten
 from fsbridge.formats.strict_json import Fields
 from fsbridge.formats.zarr2.types import parse_elements
 from fsbridge.meaning.conventions.xarray import dimension_names
@@ -105,7 +105,7 @@ class Zarr2Hierarchy:
         self.keyed = keyed
         self._dialect = dialect
         self._kinds = Kinds(partial(_parse, dialect), _split)
-        self._parse = lightened(self._kinds.parse, self.keyed.attributes)
+        self._parse = lighten(self._kinds.parse, self.keyed.attributes)
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain, Separator | None]] = Repeated()
         self._copies = Copies(keyed.documents, CONSOLIDATED)
         self._lock = threading.Lock()

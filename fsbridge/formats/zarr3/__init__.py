@@ -41,7 +41,7 @@ from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.consolidated import Copies
 from fsbridge.formats.keyed.hierarchy import Dialect, KeyedArray, newest, versions
 from fsbridge.formats.keyed.store import KeyedStore
-from fsbridge.formats.lazy_metadata import light, lightened
+from fsbridge.formats.lazy_metadata import light, lighten
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr3.array_codecs import check_members, extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
@@ -88,7 +88,7 @@ class Zarr3Hierarchy:
         # Shard indexes take at most this part of the memory for decoded chunks: 2 million inner chunks by default.
         self.shards: ShardCache = LRU(keyed.config.cache_size // 8)
         self._kinds = Kinds(_parse, _split)
-        self._parse = lightened(self._kinds.parse, self.keyed.attributes)
+        self._parse = lighten(self._kinds.parse, self.keyed.attributes)
         self._parsed: Repeated[ParsedArray] = Repeated(lambda made: _edges_listed(made[2]))
         self._copies = Copies(keyed.documents, DOCUMENT)
 

@@ -200,7 +200,7 @@ class ShardedChunks(Chunks):
         for batch in self.files.scan(above):
             if not batch:
                 yield []
-            yield from merged(self._members(batch, above, prefix))
+            yield from merge(self._members(batch, above, prefix))
 
     def _members(self, shards: Iterable[tuple[int, int]], above: Index, prefix: Index) -> Iterator[Members]:
         for shard, mtime in shards:
@@ -314,7 +314,7 @@ def _info(span: Span, offset: int, length: int) -> ChunkInfo:
     return ChunkInfo(info.version, length, info.mtime_ns, location, info.settled, info.changed_ns)
 
 
-def merged(parts: Iterator[Members], seconds: float = MERGED_SECONDS) -> Iterator[Members]:
+def merge(parts: Iterator[Members], seconds: float = MERGED_SECONDS) -> Iterator[Members]:
     """Join the parts of a listing, found shard by shard, to few pieces, because each costs the kernel a request.
 
     A part is handed on at the latest when the next one comes and `seconds` have passed.

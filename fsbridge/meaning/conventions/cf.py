@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fsbridge.meaning import Attributes, Axis, Kind, Meaning, Positions, System, Values
 from fsbridge.meaning.attributes import finite, number, numbers, single, text
-from fsbridge.meaning.convention import Convention, Written, mapped, sensible
+from fsbridge.meaning.convention import Convention, Written, place_on_map, sensible
 from fsbridge.meaning.conventions.cf_mappings import code_of_mapping, projection_of_mapping
 from fsbridge.meaning.systems import WGS84, epsg_code, system_of_wkt
 from fsbridge.meaning.times import is_since
@@ -259,7 +259,7 @@ def _transform(known: Meaning, mapping: Attributes) -> Meaning:
     if six is None or names.count("y") != 1 or names.count("x") != 1:
         return known
     x, a, b, y, d, e = six
-    return mapped(known, names.index("y"), names.index("x"), (a, b, x + (a + b) / 2, d, e, y + (d + e) / 2))
+    return place_on_map(known, names.index("y"), names.index("x"), (a, b, x + (a + b) / 2, d, e, y + (d + e) / 2))
 
 
 def _float(word: str) -> float | None:

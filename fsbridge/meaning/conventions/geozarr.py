@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from fsbridge.meaning import Attributes, Meaning, System
 from fsbridge.meaning.attributes import numbers
-from fsbridge.meaning.convention import Convention, Written, mapped
+from fsbridge.meaning.convention import Convention, Written, place_on_map
 from fsbridge.meaning.systems import system_of, system_of_projjson, system_of_wkt
 
 _SHAPE, _DIMENSIONS, _NODE = "spatial:shape", "spatial:dimensions", "node"
@@ -50,7 +50,7 @@ def _place(written: Written, known: Meaning, attributes: Attributes, six: Sequen
         return known  # that of another level
     half = 0.0 if attributes.get("spatial:registration") == _NODE else 0.5
     a, b, c, d, e, f = six
-    return mapped(known, places[0], places[1], (a, b, c + half * (a + b), d, e, f + half * (d + e)), of_map=True)
+    return place_on_map(known, places[0], places[1], (a, b, c + half * (a + b), d, e, f + half * (d + e)), of_map=True)
 
 
 GEOZARR = Convention("GeoZarr", _array)

@@ -32,7 +32,7 @@ from fsbridge.meaning import (
 )
 from fsbridge.meaning.attributes import dicts, is_finite, text
 from fsbridge.meaning.convention import Convention, Written, sensible, sensible_affine
-from fsbridge.meaning.conventions.ome_transformations import Matrix, composed, is_scaled
+from fsbridge.meaning.conventions.ome_transformations import Matrix, compose, is_scaled
 from fsbridge.meaning.units import fold
 from fsbridge.metadata import JSON
 
@@ -162,7 +162,7 @@ def _axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> 
     written = _written_axes(scales, dataset)
     named = [_axis(axis) for axis in written] if isinstance(written, list) and len(written) == rank else [Axis()] * rank
     transformations = [*_transformations(scales, dataset)]
-    matrix = composed(transformations, rank)
+    matrix = compose(transformations, rank)
     is_known = matrix is not None and is_scaled(transformations)
     axes, turned = [*named], []
     for dimensions, targets in _parts(np.eye(rank + 1) if matrix is None else matrix):

@@ -24,7 +24,7 @@ _HUGE = 1e150
 """A number that is too large for any header. Infinity times zero would make other axes unknown, too."""
 
 
-def composed(transformations: Iterable[Attributes], rank: int, depth: int = 0) -> Matrix | None:
+def compose(transformations: Iterable[Attributes], rank: int, depth: int = 0) -> Matrix | None:
     """Return the matrix of transformations that apply one after the other; None if one of them is unknown."""
     result = np.eye(rank + 1)
     for transformation in transformations:
@@ -58,7 +58,7 @@ def _matrix(transformation: Attributes, rank: int, depth: int) -> Matrix | None:
         return None
     kind = transformation.get("type")
     if kind == "sequence":
-        return composed(dicts(transformation, "transformations"), rank, depth + 1)
+        return compose(dicts(transformation, "transformations"), rank, depth + 1)
     if kind == "byDimension":
         return _by_dimension(transformation, rank, depth)
     if kind in ("bijection", "inverseOf"):

@@ -15,7 +15,7 @@ from tree_walker import content, walk
 
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, SetupError
-from fsbridge.formats.selected import selected
+from fsbridge.formats.selected import select
 from fsbridge.model import Child, Group, Link, Node
 from fsbridge.mount.lifecycle import open_tree
 
@@ -92,7 +92,7 @@ def test_the_file_of_the_whole_store_does_not_name_what_is_left_out(kind: str, t
 
 def group(members: dict[str, Node], **options: Any) -> Group:
     """A root group of those members, of which `options` say what is shown."""
-    found = selected(FakeSource(FakeGroup(members)), Config("fake", "/mnt", **options)).root
+    found = select(FakeSource(FakeGroup(members)), Config("fake", "/mnt", **options)).root
     assert found.kind == "group"
     return found
 
@@ -144,7 +144,7 @@ def test_patterns_are_of_whole_paths() -> None:
 def test_p4_links_stay_in_the_sub_tree(target: str, leads: str | None) -> None:
     sub = FakeGroup({"x": fake_array(np.arange(4), (4,)), "g": FakeGroup({"l": Link(target)})})
     root = FakeGroup({"o": FakeGroup({"s": sub}), "x": FakeGroup({})})
-    found = group_at(selected(FakeSource(root), Config("fake", "/mnt", inside=("o", "s"))).root, "g")
+    found = group_at(select(FakeSource(root), Config("fake", "/mnt", inside=("o", "s"))).root, "g")
     assert list(found.children()) == [Child("l", 3, leads)]
     if leads is not None:
         assert found.child("l") == Link(leads)
@@ -158,10 +158,10 @@ def test_the_path_may_lead_through_links() -> None:
     root = FakeGroup(
         {"HEAD": Link("branches/main"), "branches": FakeGroup({"main": Link("../v/1")}), "v": FakeGroup({"1": array})}
     )
-    assert selected(FakeSource(root), Config("fake", "/mnt", inside=("HEAD",))).root is array
+    assert select(FakeSource(root), Config("fake", "/mnt", inside=("HEAD",))).root is array
     root.members["HEAD"] = Link("HEAD")
     with pytest.raises(FsbridgeError, match="too many links"):
-        _ = selected(FakeSource(root), Config("fake", "/mnt", inside=("HEAD",))).root
+        _ = select(FakeSource(root), Config("fake", "/mnt", inside=("HEAD",))).root
 
 
 def test_a_sub_tree_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.cf import regular
 from fsbridge.meaning.kinds import is_space, is_time
 from fsbridge.meaning.reading import read_array
-from fsbridge.meaning.units import converted, fold, symbol
+from fsbridge.meaning.units import convert, fold, symbol
 
 X, Y, Z = (Axis(name, "nanometer", scale) for name, scale in (("x", 4.0), ("y", 5.0), ("z", 40.0)))
 SPACES = tuple(axis._replace(kind="space") for axis in (X, Y, Z))
@@ -202,9 +202,9 @@ def test_units_are_folded(spelling: Any, unit: str | None) -> None:
 
 
 def test_units_are_converted() -> None:
-    assert converted(40.0, "nanometer", "millimeter") == 4e-05
-    assert converted(1.0, "second", "millimeter") is None
-    assert converted(2.0, "minute", "second") == 120.0
+    assert convert(40.0, "nanometer", "millimeter") == 4e-05
+    assert convert(1.0, "second", "millimeter") is None
+    assert convert(2.0, "minute", "second") == 120.0
     assert symbol("micrometer") == "µm"
 
 

@@ -8,7 +8,7 @@ import cftime
 import pytest
 
 from fsbridge.meaning import Axis
-from fsbridge.meaning.times import described, span, times
+from fsbridge.meaning.times import describe_dates, span, times
 
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "julian", "noleap", "365_day", "all_leap", "366_day", "360_day")
 STARTS = (
@@ -72,6 +72,6 @@ def test_an_axis_of_any_length_has_dates_at_once() -> None:
 
 
 def test_a_unit_of_dates_is_written_with_its_calendar() -> None:
-    assert described("days since 2000-01-01", "noleap") == "days since 2000-01-01, noleap"
-    assert described("days since 2000-01-01", None) == "days since 2000-01-01"
-    assert described("days", "noleap") is None
+    assert describe_dates("days since 2000-01-01", "noleap") == "days since 2000-01-01, noleap"
+    assert describe_dates("days since 2000-01-01", None) == "days since 2000-01-01"
+    assert describe_dates("days", "noleap") is None

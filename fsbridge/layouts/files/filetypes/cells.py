@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsbridge.errors import CorruptData
 from fsbridge.meaning import Names, Path, Values
-from fsbridge.meaning.dates import Dates, dates_of, iso_dates, spelled, unit_of_dates
-from fsbridge.meaning.times import described
+from fsbridge.meaning.dates import Dates, dates_of, iso_dates, spell_dates, unit_of_dates
+from fsbridge.meaning.times import describe_dates
 
 if TYPE_CHECKING:
     from typing import Any
@@ -51,7 +51,7 @@ def spelling(meaning: Values, elements: NDArray[Any], absent: str = "", path: Pa
         return Spelling(cells_of)
     if meaning.lists is not None:
         return Spelling(partial(_spell_lists, _parse_type(meaning.lists), meaning.names.get((), {})))
-    unit = described(meaning.unit, meaning.calendar) if meaning.packing is None else None
+    unit = describe_dates(meaning.unit, meaning.calendar) if meaning.packing is None else None
     if unit is None or elements.dtype.kind not in "iuf":
         return Spelling(partial(cells_of, missing=missing, absent=absent))
     dates = dates_of(meaning.unit, meaning.calendar)
@@ -103,7 +103,7 @@ def _spell_names(names: Names, missing: Sequence[int | float], absent: str, valu
 
 def _spell_dates(dates: Dates, missing: Sequence[int | float], unit: str, values: NDArray[Any]) -> list[str]:
     moments = _find_dates(values, missing, dates)
-    return cells_of(values, missing) if moments is None else spelled(moments, unit)
+    return cells_of(values, missing) if moments is None else spell_dates(moments, unit)
 
 
 def _find_dates(values: NDArray[Any], missing: Sequence[int | float], dates: Dates) -> NDArray[Any] | None:

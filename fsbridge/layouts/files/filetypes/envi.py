@@ -11,7 +11,7 @@ from fsbridge.layouts.files.filetypes.geometry import Georeference, georeference
 from fsbridge.layouts.files.filetypes.projections import esri_text
 from fsbridge.meaning.kinds import is_geographic
 from fsbridge.meaning.systems import WGS84
-from fsbridge.meaning.units import converted
+from fsbridge.meaning.units import convert
 
 _TYPES = {"u1": 1, "i2": 2, "i4": 3, "f4": 4, "f8": 5, "c8": 6, "c16": 9, "u2": 12, "u4": 13, "i8": 14, "u8": 15}
 
@@ -107,7 +107,7 @@ def _system(view: View) -> str | None:
 
 def _pixel_size(view: View) -> str | None:
     """Return the size of a pixel in meters; None if it is not known."""
-    sizes = [None if axis.scale is None else converted(axis.scale, axis.unit, "meter") for axis in view.picture_axes[:-3:-1]]
+    sizes = [None if axis.scale is None else convert(axis.scale, axis.unit, "meter") for axis in view.picture_axes[:-3:-1]]
     known = [number(abs(size)) for size in sizes if size is not None]
     return f"{', '.join(known)}, units=Meters" if len(known) == 2 else None
 

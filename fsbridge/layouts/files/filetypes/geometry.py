@@ -22,7 +22,7 @@ from fsbridge.layouts.files.filetypes.projections import geotiff_keys
 from fsbridge.meaning import Axis, System
 from fsbridge.meaning.kinds import is_channel, is_easting, is_latitude, is_longitude, is_northing, is_space
 from fsbridge.meaning.systems import WGS84
-from fsbridge.meaning.units import converted
+from fsbridge.meaning.units import convert
 
 
 def volume(view: View) -> tuple[int, ...]:
@@ -42,13 +42,13 @@ def spacing(axis: Axis, unit: str | None) -> float:
     """Return the axis' scale in `unit`; unconverted if its own unit is unknown. An unknown scale is 1, in no unit."""
     if axis.scale is None:
         return 1.0
-    scale = None if unit is None else converted(axis.scale, axis.unit, unit)
+    scale = None if unit is None else convert(axis.scale, axis.unit, unit)
     return axis.scale if scale is None else scale
 
 
 def offset(axis: Axis, unit: str | None) -> float:
     """Return the axis' offset, converted as its spacing is."""
-    number = None if unit is None else converted(axis.offset, axis.unit, unit)
+    number = None if unit is None else convert(axis.offset, axis.unit, unit)
     return axis.offset if number is None else number
 
 
@@ -120,7 +120,7 @@ def _make_step(place: int, count: int, step: float = 1.0) -> list[float]:
 
 
 def _convert_to(unit: str | None, axis: Axis, values: Sequence[float]) -> list[float]:
-    numbers = [None if unit is None else converted(value, axis.unit, unit) for value in values]
+    numbers = [None if unit is None else convert(value, axis.unit, unit) for value in values]
     return [value if one is None else one for one, value in zip(numbers, values, strict=True)]
 
 

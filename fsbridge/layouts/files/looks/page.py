@@ -21,7 +21,7 @@ from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.looks.previews import SMALL
 from fsbridge.meaning import Axis
 from fsbridge.meaning.kinds import is_channel, is_geographic, is_time
-from fsbridge.meaning.times import described, span
+from fsbridge.meaning.times import describe_dates, span
 from fsbridge.meaning.units import fold, symbol
 from fsbridge.metadata import JSON
 
@@ -282,7 +282,7 @@ def axes_lines(view: View) -> list[str]:
 def _axis(view: View, dimension: int) -> str:
     """Return an axis' name, with the first and the last position on it if these tell where it lies, and its step."""
     axis, count = view.axes[dimension], view.shape[dimension]
-    unit, places = described(axis.unit, axis.calendar) or symbol(axis.unit), view.meaning.positions.get(dimension)
+    unit, places = describe_dates(axis.unit, axis.calendar) or symbol(axis.unit), view.meaning.positions.get(dimension)
     if (dates := span(axis, count, places)) is not None:
         words = f"{dates.first} \u2026 {dates.last}" if count > 1 else dates.first
         return ", ".join(filter(None, (f"{axis.name or dimension}: {words}", dates.every, axis.calendar)))

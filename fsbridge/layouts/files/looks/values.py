@@ -12,7 +12,7 @@ from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes.cells import spelling
-from fsbridge.meaning.times import described
+from fsbridge.meaning.times import describe_dates
 from fsbridge.meaning.units import fold, symbol
 
 MOST_VALUES = 100
@@ -69,6 +69,6 @@ def _spelled(array: OpenArray) -> str:
         factor, offset = view.packing
         texts = [f"{float(elements[0]) * factor + offset:.7g}"]
     values = view.meaning.values
-    is_dated = view.packing is None and described(values.unit, values.calendar) is not None
+    is_dated = view.packing is None and describe_dates(values.unit, values.calendar) is not None
     unit = style.unit if is_dated else symbol(fold(values.unit))
     return ", ".join(texts) + (f" {unit}" if unit else "")

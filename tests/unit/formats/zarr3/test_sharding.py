@@ -21,7 +21,7 @@ from zarr3_documents import GOOD, check, create_tensorstore, index, int16, root_
 from fsbridge.asking import WouldWait, without_waiting
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
-from fsbridge.formats.zarr3.sharding import merged
+from fsbridge.formats.zarr3.sharding import merge
 from fsbridge.store import BATCH_NAMES
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
@@ -547,9 +547,9 @@ def test_p6_a_large_shard_is_listed_in_batches(tmp_path: Path) -> None:
 
 def test_parts_that_are_found_within_the_time_are_listed_in_one_batch() -> None:
     parts = [[(number, 7), (number + 1, 7)] for number in range(0, 20, 2)]
-    assert list(merged(iter(parts), 600.0)) == [[(number, 7) for number in range(20)]]
-    assert list(merged(iter(parts), 0.0)) == parts
-    assert max(map(len, merged(iter(parts * BATCH_NAMES), 600.0))) == BATCH_NAMES
+    assert list(merge(iter(parts), 600.0)) == [[(number, 7) for number in range(20)]]
+    assert list(merge(iter(parts), 0.0)) == parts
+    assert max(map(len, merge(iter(parts * BATCH_NAMES), 600.0))) == BATCH_NAMES
 
 
 def test_shards_of_one_directory_are_listed_together(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fsbridge.layouts.files.arrays.extents import Unfit, View
 from fsbridge.layouts.files.arrays.selection import Pick, Selection
 from fsbridge.layouts.files.looks.previews import CHUNKS, DECODED_BYTES
 from fsbridge.meaning.kinds import is_channel, is_geographic, is_latitude, is_longitude, is_space, is_time
-from fsbridge.meaning.units import converted
+from fsbridge.meaning.units import convert
 from fsbridge.metadata import ArrayMetadata
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) 
     row, column = steps
     if row is None or column is None:
         return 1.0 if {rows.name, columns.name} == {"y", "x"} else None
-    same = row if rows.unit == columns.unit else None if columns.unit is None else converted(row, rows.unit, columns.unit)
+    same = row if rows.unit == columns.unit else None if columns.unit is None else convert(row, rows.unit, columns.unit)
     if same is None and is_geographic(rows) and is_geographic(columns):
         same = row  # `degrees_north` and `degrees_east`
     ratio = None if same is None else abs(same / column)
