@@ -39,7 +39,7 @@ def _header(view: View, order: tuple[int | None, ...]) -> bytes:
     axes = [Axis() if i is None else view.axes[i] for i in order]
     place = placement(view, (*order, None, None)[:3], "millimeter")
     lengths = [meters(view.axes[i].unit) is not None for i in order[:3] if i is not None]
-    header: Any = Nifti1Header(endianness=">" if dtype.byteorder == ">" else "<")  # type: ignore[no-untyped-call]  # nibabel has no types
+    header: Any = Nifti1Header(endianness=">" if dtype.byteorder == ">" else "<")
     header.set_data_shape([1 if i is None else view.shape[i] for i in order])
     header.set_data_dtype(dtype.newbyteorder("="))
     steps = [abs(spacing(axis, "second" if i > 2 and is_time(axis) else "millimeter")) for i, axis in enumerate(axes)]

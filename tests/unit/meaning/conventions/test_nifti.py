@@ -62,7 +62,7 @@ def test_the_header_of_nifti_wins(kind: Any, matrix: np.ndarray[Any, Any], form:
 
 
 def test_a_header_without_a_place_says_none() -> None:
-    header: Any = Nifti1Header()  # type: ignore[no-untyped-call]  # nibabel has no types
+    header: Any = Nifti1Header()
     found = read(header, "0")
     z = found.axes[0]
     assert (z.scale, z.unit, z.orientation) == (3.0, "micrometer", None)
