@@ -24,7 +24,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.filetypes import FILE_TYPES
 from fsbridge.mount.lifecycle import open_tree
-from fsbridge.tree import AnyNode
+from fsbridge.tree import AnyNode, Directory
 
 FILES = [
     *(f"{array}.{suffix}" for array in ("a", "im/0") for suffix in ("json", *FILE_TYPES)),
@@ -82,10 +82,10 @@ class Zarr(Store):
             self.array(f"im/{level}", np.full((8 >> level, 8 >> level), 7, "u1"), ["u", "v"])
 
     def array(self, path: str, values: Any, names: list[str], **attributes: Any) -> None:
-        names_of = {"dimension_names": names} if self.version == 3 else {}
+        named = names if self.version == 3 else None
         own = attributes if self.version == 3 else {"_ARRAY_DIMENSIONS": names, **attributes}
         root = zarr.open_group(self.folder, mode="r+")
-        root.create_array(path, data=values, chunks=values.shape, overwrite=True, attributes=own, **names_of)
+        root.create_array(path, data=values, chunks=values.shape, overwrite=True, attributes=own, dimension_names=named)
 
     def coordinate(self, values: list[float], unit: str) -> None:
         self.array("x", np.array(values), ["x"], units=unit)
@@ -190,8 +190,9 @@ class Reader:
         return {path: self.read(path) for path in FILES}
 
     def _found(self, path: str) -> AnyNode:
-        node = self.root
+        node: AnyNode = self.root
         for name in path.split("/"):
+            assert isinstance(node, Directory)
             node = node.lookup(name.encode())
         self._known[path] = node
         return node

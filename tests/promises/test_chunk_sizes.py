@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
-from conftest import MountFunction
-from mounting import Mount
+from mounting import Mount, MountFunction
 from waiting import until
+from zarr.codecs import BloscCodec
 
 LIMITS = [64 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20]
 SIZES = [limit + change for limit in LIMITS for change in (-1, 0, 1)]
@@ -55,7 +55,7 @@ def zarr3(path: Path) -> None:
     for size in SIZES:
         zarr.create_array(
             path / str(size), shape=(CHUNKS * size,), chunks=(size,), shards=(7 * size,), dtype="u1", zarr_format=3,
-            compressors=zarr.codecs.BloscCodec(cname="lz4"), fill_value=0,
+            compressors=BloscCodec(cname="lz4"), fill_value=0,
         )[...] = values(size)  # fmt: skip
 
 
@@ -83,8 +83,9 @@ WRITERS: dict[str, Callable[[Path], None]] = {"s.zarr2": zarr2, "s.zarr3": zarr3
 
 @pytest.fixture(scope="module", params=list(WRITERS))
 def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("sizes") / request.param
-    WRITERS[request.param](path)
+    name: str = request.param
+    path = tmp_path_factory.mktemp("sizes") / name
+    WRITERS[name](path)
     return path
 
 

@@ -15,8 +15,8 @@ import pytest
 import tensorstore
 import xarray
 import zarr
-from conftest import MountFunction
 from fake_s3 import BUCKET, FakeS3
+from mounting import MountFunction
 from tree_walker import written
 
 from fsbridge.config import Config, Remote
@@ -69,7 +69,9 @@ def test_xarray_opens_a_mount_of_a_consolidated_store_without_a_warning(
     xarray.testing.assert_equal(shown, data)
     group = zarr.open_consolidated(mounted.path)
     assert "deep/er/y" in dict(group.members(max_depth=None))
-    np.testing.assert_array_equal(group["deep/er/tas"][...], data["tas"].to_numpy())  # type: ignore[index]
+    member = group["deep/er/tas"]
+    assert isinstance(member, zarr.Array)
+    np.testing.assert_array_equal(member[...], data["tas"].to_numpy())
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{mounted.path}/tas/"}}
     np.testing.assert_array_equal(tensorstore.open(spec, open=True).result().read().result(), data["tas"].to_numpy())
 
@@ -152,23 +154,40 @@ def test_p8_a_member_that_cannot_be_described_is_never_called_absent(
     assert caplog.text.count("/zarr.json/consolidated_metadata is left out of the layout zarr3: deep/er/tas") == 1
 
 
-def test_there_is_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    climate(tmp_path / "s.zarr", 3)
-    monkeypatch.setattr(zarr3, "MAX_MEMBERS", 8)
-    with opened(tmp_path / "s.zarr") as tree:
-        assert len(members(tree)) == 8
-        zarr.open_group(str(tmp_path / "s.zarr"), use_consolidated=False).create_group("more")  # that the copies do not name
+def test_there_is_a_bound(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = tmp_path / "s.zarr"
+    climate(root, 3)
+    own = json.loads((root / "zarr.json").read_text())
+    copies, group = own["consolidated_metadata"]["metadata"], {"zarr_format": 3, "node_type": "group"}
+
+    def add(name: str) -> None:
+        (root / name).mkdir()
+        (root / name / "zarr.json").write_text(json.dumps(group))
+        copies[name] = {**group, "attributes": {}}
+
+    for number in range(zarr3.MAX_MEMBERS - len(copies)):
+        add(f"g{number}")
+    (root / "zarr.json").write_text(json.dumps(own))
+    with opened(root) as tree:
+        assert len(members(tree)) == zarr3.MAX_MEMBERS
+        add("more")
+        assert members(tree) is None, "the copies do not name it"
+        assert f"more than {zarr3.MAX_MEMBERS + 1} groups and arrays" in caplog.text
+        caplog.clear()
+        (root / "zarr.json").write_text(json.dumps(own))
         assert members(tree) is None
-        assert "more than 9 groups and arrays" in caplog.text
-        monkeypatch.setattr(zarr3, "MAX_MEMBERS", 7)
-        assert members(tree) is None
+        assert not caplog.text, "there are too many copies, so nothing is counted"
 
 
-def test_a_listing_makes_no_consolidated_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_makes_no_consolidated_metadata(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Making them would say that a member is damaged."""
     climate(tmp_path / "s.zarr", 3)
-    monkeypatch.setattr(zarr3, "Hierarchy", None)
+    (tmp_path / "s.zarr/deep/er/tas/zarr.json").write_text("{")
     with opened(tmp_path / "s.zarr") as tree:
         assert {entry.name for entry in tree.list("")} == {"zarr.json", "tas", "time", "y", "deep"}
+        assert "deep/er/tas" not in caplog.text
+        assert members(tree) is None
+        assert "deep/er/tas" in caplog.text
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

@@ -10,14 +10,16 @@ import re
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import h5py
 import numcodecs
 import numpy as np
 import pytest
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
+
+Order: TypeAlias = Literal["C", "F"]
 
 
 def test_p2_arrays_of_many_terabytes(tmp_path: Path, mount: MountFunction) -> None:
@@ -98,8 +100,9 @@ def test_without_room_for_a_band_opening_is_efbig(tmp_path: Path, mount: MountFu
 
 def test_p6_one_uncompressed_chunk_may_be_larger_than_the_cache(tmp_path: Path, mount: MountFunction) -> None:
     values = np.random.default_rng(1).integers(0, 60000, (32, 256, 512)).astype("<u2")
-    for format_ in (2, 3):
-        group = zarr.create_group(tmp_path / f"s{format_}.zarr", zarr_format=format_)  # type: ignore[arg-type]
+    formats: tuple[Literal[2], Literal[3]] = (2, 3)
+    for format_ in formats:
+        group = zarr.create_group(tmp_path / f"s{format_}.zarr", zarr_format=format_)
         group.create_array("a", shape=values.shape, chunks=values.shape, dtype="<u2", compressors=None)[...] = values
         group.create_array("b", shape=values.shape, chunks=values.shape, dtype="<u2")[...] = values
         small = mount(tmp_path / f"s{format_}.zarr", "--layout", "files", "--cache-size", "4M")
@@ -111,7 +114,9 @@ def test_p6_one_uncompressed_chunk_may_be_larger_than_the_cache(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_p6_the_cache_that_a_large_compressed_chunk_needs_is_named(tmp_path: Path, mount: MountFunction, order: str) -> None:
+def test_p6_the_cache_that_a_large_compressed_chunk_needs_is_named(
+    tmp_path: Path, mount: MountFunction, order: Order
+) -> None:
     """The named size is enough, also if the elements of the chunk are put into another order (HDF5 knows none but C's)."""
     values = np.random.default_rng(1).integers(0, 60000, (8, 256, 1024)).astype("<u2")
     group = zarr.create_group(tmp_path / "s.zarr", zarr_format=2)
@@ -133,11 +138,11 @@ def test_p6_the_cache_that_a_large_compressed_chunk_needs_is_named(tmp_path: Pat
         elif path.endswith("h5"):
             np.testing.assert_array_equal(h5py.File(io.BytesIO(found))["a"][()], values)
         else:
-            assert found == values.tobytes(order)  # type: ignore[arg-type]
+            assert found == values.tobytes(order)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_p6_a_compressed_chunk_may_take_most_of_the_cache(tmp_path: Path, mount: MountFunction, order: str) -> None:
+def test_p6_a_compressed_chunk_may_take_most_of_the_cache(tmp_path: Path, mount: MountFunction, order: Order) -> None:
     """One codec decodes it into its place, by two readers of different ones too; two codecs need as much memory again."""
     values = (np.arange(2 * 8 * 256 * 1024) // 5000).astype("<u2").reshape(16, 256, 1024)
     group = zarr.create_group(tmp_path / "s.zarr", zarr_format=2)
@@ -145,7 +150,7 @@ def test_p6_a_compressed_chunk_may_take_most_of_the_cache(tmp_path: Path, mount:
     for name, filters, compressor in (("a", None, numcodecs.Zstd()), ("b", [numcodecs.Shuffle(2)], numcodecs.GZip())):
         group.create_array(name, filters=filters, compressors=compressor, **options)[...] = values
     tree = mount(tmp_path / "s.zarr", "--layout", "zarr3,files", "--cache-size", "6M")
-    expected = [values[start : start + 8].tobytes(order) for start in (0, 8)]  # type: ignore[arg-type]
+    expected = [values[start : start + 8].tobytes(order) for start in (0, 8)]
     with ThreadPoolExecutor(2) as threads:
         paths = [tree / f"zarr3/a/c/{number}/0/0" for number in (0, 1)]
         assert list(threads.map(Path.read_bytes, paths)) == expected

@@ -7,7 +7,7 @@ import os
 import struct
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import mrcfile
@@ -18,13 +18,13 @@ import SimpleITK
 import tifffile
 import z5py
 import zarr
-from conftest import MountFunction
 from hangar_data import Expected
 from hangar_data import unpack as unpack_hangar
-from mounting import Mount, fsbridge
+from mounting import Mount, MountFunction, fsbridge
 from nwb_data import expected_arrays
 from nwb_data import unpack as unpack_nwb
 from posix_checks import check
+from zarr.core.metadata import ArrayV3Metadata
 
 VALUES = np.random.default_rng(0).integers(0, 60000, (20, 30, 40)).astype("<u2")
 OME = {
@@ -54,7 +54,7 @@ def n5(root: Path) -> str:
     return "g/a"
 
 
-def zarr2(order: str) -> Any:
+def zarr2(order: Literal["C", "F"]) -> Any:
     def write(root: Path) -> str:
         group = zarr.create_group(root, zarr_format=2, attributes=OME)
         array = group.create_array(order.lower(), shape=VALUES.shape, chunks=(8, 16, 16), dtype="<u2", order=order)
@@ -127,7 +127,7 @@ def test_p12_raw_as_the_description_says(mounted: Mounted) -> None:
 
 def test_p12_pictures_by_itk(mounted: Mounted) -> None:
     for suffix in ("nrrd", "raw.nhdr", "mha", "raw.mhd", "mrc", "tif", "nii"):
-        image = SimpleITK.ReadImage(f"{mounted.path}.{suffix}")
+        image: Any = SimpleITK.ReadImage(f"{mounted.path}.{suffix}")
         np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(image), VALUES, err_msg=suffix)
         to_nanometers = 0.1 if suffix == "mrc" else 1e6
         if suffix != "tif":
@@ -138,7 +138,7 @@ def test_p12_pictures_by_itk(mounted: Mounted) -> None:
 
 
 def test_p12_nifti_by_nibabel(mounted: Mounted) -> None:
-    image: Any = nibabel.load(f"{mounted.path}.nii")  # type: ignore[attr-defined]
+    image: Any = nibabel.Nifti1Image.from_filename(f"{mounted.path}.nii")
     np.testing.assert_array_equal(np.asarray(image.dataobj), VALUES.T)
     np.testing.assert_allclose(image.header.get_zooms(), (4e-6, 5e-6, 4e-5), rtol=1e-6)
     assert image.header.get_xyzt_units()[0] == "mm"
@@ -225,7 +225,7 @@ def test_links_and_a_store_that_is_one_array(tmp_path: Path, mount: MountFunctio
     np.testing.assert_array_equal(np.load(mounted / "g/link.npy"), VALUES)
     np.testing.assert_array_equal(np.load(mounted / "g/link[2].npy"), VALUES[2])
     np.testing.assert_array_equal(np.load(mounted / "other/a.npy"), VALUES)
-    zarr.save_array(tmp_path / "brain.zarr", VALUES)  # type: ignore[arg-type]
+    zarr.create_array(tmp_path / "brain.zarr", data=VALUES)
     single = mount(tmp_path / "brain.zarr", "--layout", "files")
     assert sorted(os.listdir(single)) == ["brain.json", "brain.npy", "index.html"]
     np.testing.assert_array_equal(np.load(single / "brain.npy"), VALUES)
@@ -307,6 +307,7 @@ def test_fill_values_are_written_as_zarr_spells_them(tmp_path: Path, mount: Moun
     mounted = mount(tmp_path / "s.zarr", "--layout", "files")
     for array in arrays:
         told = json.loads((mounted / f"{array.basename}.json").read_text())["fill_value"]
+        assert isinstance(array.metadata, ArrayV3Metadata)
         found = array.metadata.data_type.from_json_scalar(told, zarr_format=3)
         np.testing.assert_equal(np.asarray(found), np.asarray(array.fill_value), str(array.dtype))
 

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 import z5py
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
 from nwb_data import expected_arrays, unpack
+from zarr.core.common import JSON
 
 from fsbridge.children.client import ChildProcess
 from fsbridge.errors import CorruptData
@@ -171,7 +172,8 @@ def test_p12_text_of_a_fixed_size_has_its_fill_value(tmp_path: Path, mount: Moun
 def test_p12_real_zeros_of_a_zarr_store_are_not_missing_for_netcdf(tmp_path: Path, mount: MountFunction) -> None:
     """GDAL and QGIS masked them."""
     group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=3)
-    for name, attributes in (("rain", {}), ("said", {"_FillValue": 0})):
+    arrays: dict[str, dict[str, JSON]] = {"rain": {}, "said": {"_FillValue": 0}}
+    for name, attributes in arrays.items():
         made = group.create_array(name, shape=(3,), dtype="i2", dimension_names=["x"], attributes=attributes)
         made[...] = np.arange(3)
     mounted = mount(tmp_path / "a.zarr", "--layout", "files").path
@@ -195,7 +197,8 @@ def test_an_empty_list_is_an_empty_attribute(tmp_path: Path, mount: MountFunctio
 def test_missing_values_as_xarray_writes_them_are_numbers(tmp_path: Path, mount: MountFunction) -> None:
     """Zarr v3 has them as base64, which no reader of netCDF knows."""
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")
-    for name, missing in {"xarray": "AAAAAIjDDMA=", "text": "none", "number": -9999.0}.items():
+    missing: str | float
+    for name, missing in (("xarray", "AAAAAIjDDMA="), ("text", "none"), ("number", -9999.0)):
         group.create_array(name, shape=(3,), chunks=(2,), dtype="f4", attributes={"_FillValue": missing})
     with h5py.File(mount(tmp_path / "a.zarr", "--layout", "files") / "a.h5") as file:
         found = {name: file[name].attrs["_FillValue"] for name in file}
@@ -239,11 +242,12 @@ def test_a_thousand_datasets_in_a_second(tmp_path: Path, mount: MountFunction) -
 
 def test_p9_a_changed_group_has_a_new_file(tmp_path: Path, mount: MountFunction) -> None:
     group = zarr.create_group(tmp_path / "s.zarr")
-    group.create_array("a", shape=(4, 4), chunks=(2, 4), dtype="<i4")[...] = 1
+    array = group.create_array("a", shape=(4, 4), chunks=(2, 4), dtype="<i4")
+    array[...] = 1
     mounted = mount(tmp_path / "s.zarr", "--layout", "files", "--metadata-ttl", "0.1")
     with h5py.File(mounted / "s.h5") as file:
         assert (file["a"][()] == 1).all()
-    group["a"][...] = 2  # type: ignore[index]
+    array[...] = 2
     group.create_array("b", shape=(2,), chunks=(2,), dtype="<i4")[...] = 5
     time.sleep(0.3)
     with h5py.File(mounted / "s.h5") as file:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import MountFunction
+from mounting import MountFunction
 from observing import memory
 from small_documents import write
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import tensorstore
 import z5py
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
 from waiting import until
 
 AXES = [
@@ -42,10 +42,10 @@ def multiscales(scales: dict[str, list[float]]) -> list[dict[str, Any]]:
     ]
 
 
-def image(path: Path, zarr_format: int) -> zarr.Group:
+def image(path: Path, zarr_format: Literal[2, 3]) -> zarr.Group:
     scales = multiscales(SCALES)
     attributes = {"ome": {"version": "0.5", "multiscales": scales}} if zarr_format == 3 else {"multiscales": scales}
-    group = zarr.create_group(path, zarr_format=zarr_format, attributes=attributes)  # type: ignore[arg-type]
+    group = zarr.create_group(path, zarr_format=zarr_format, attributes=attributes)
     for number, name in enumerate(SCALES):
         group.create_array(name, shape=(2, 3, 16 >> number, 32 >> number), chunks=(1, 3, 2, 2), dtype="u1")[:] = 1
     group.create_array("other", shape=(2, 2), chunks=(2, 2), dtype="u1")[:] = 1
@@ -53,7 +53,7 @@ def image(path: Path, zarr_format: int) -> zarr.Group:
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_ome_zarr(tmp_path: Path, mount: MountFunction, zarr_format: int) -> None:
+def test_ome_zarr(tmp_path: Path, mount: MountFunction, zarr_format: Literal[2, 3]) -> None:
     """`resolution` times `downsamplingFactors` is the scale of the level, for that is what N5 readers make of them."""
     image(tmp_path / "m.zarr", zarr_format)
     mounted = mount(tmp_path / "m.zarr", "--layout", "n5").path
@@ -121,4 +121,4 @@ def test_coordinates_beside_an_array(tmp_path: Path, mount: MountFunction) -> No
         assert told["units_"] == untold["units_"] == "K", "of the elements"
         spec = {"driver": "n5", "kvstore": f"file://{mounted}/t/"}
         store = tensorstore.open(spec, open=True, read=True).result()
-        assert [unit.multiplier for unit in store.dimension_units] == [0.25, 0.5]
+        assert [unit and unit.multiplier for unit in store.dimension_units] == [0.25, 0.5]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
 
 from fsbridge.store.local.status import Known, look_open
 

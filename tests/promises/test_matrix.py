@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -412,7 +413,8 @@ def test_each_codec_without_its_library_is_refused_by_its_sentence(
     version: str, codec_stores: tuple[Path, dict[str, list[Place]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The array is shown. Its chunk cannot be read, and the error names the codec once, and the command that installs it."""
-    monkeypatch.setattr(table.Library, "is_installed", False)
+    for library in filter(None, (codec.library for codec in table.CONFINED.values())):
+        monkeypatch.setitem(sys.modules, library.module, None)  # as Python notes that an import fails
     folder, places = codec_stores
     tree, refused = open_tree(Config(source=str(folder / version), mountpoint="/nowhere")), 0
     try:

@@ -192,7 +192,7 @@ def write_sample(path: Path) -> None:
         file["lists"] = np.zeros((), "<i4")
         file["flags"] = np.array([True, False, True])
         file["complex"] = np.array([1 + 2j, 3 - 4j])
-        file["scalar"], file["half"] = 4.5, np.float16([1.5, 2.5])
+        file["scalar"], file["half"] = 4.5, np.array([1.5, 2.5], "f2")
         file["null"] = h5py.Empty("f4")
         file["volumes/link"] = h5py.SoftLink("/table")
         for name in ("..", "zarr.json", "c", "a\x01b", "%41", "ä b"):

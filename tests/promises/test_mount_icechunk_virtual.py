@@ -14,8 +14,8 @@ import icechunk
 import numpy as np
 import pytest
 import zarr
-from conftest import MountFunction
 from fake_s3 import BUCKET, FakeS3, Fault
+from mounting import MountFunction
 from paths import DATA
 
 CONTENT = bytes(range(100))
@@ -131,7 +131,7 @@ def test_remote_chunks_are_requested_many_at_a_time_and_each_once(
         config.inline_chunk_threshold_bytes = 0
         theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(source)), config)
         session = theirs.writable_session("main")
-        zarr.open_array(session.store, path="v", mode="r+")[:360] = values  # type: ignore[index]
+        zarr.open_array(session.store, path="v", mode="r+")[:360] = values
         session.commit("native")
     server.put_tree(source, "repository")
     tree = mount(

@@ -25,9 +25,8 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
-from conftest import MountFunction
 from fake_s3 import BUCKET, FakeS3
-from mounting import Mount
+from mounting import Mount, MountFunction
 from numpy.typing import NDArray
 from stores import kvstore
 
@@ -52,8 +51,8 @@ def _zarr_python(store: Any, *names: str) -> Arrays:
 def _write_zarr(store: Any, version: Any, **options: Any) -> Arrays:
     """An array as it is and a compressed one."""
     group = zarr.create_group(store, zarr_format=version, overwrite=True)
-    for name, more in {"plain": {"compressors": None}, "packed": {}}.items():
-        group.create_array(name, data=VALUES, chunks=CHUNKS, **more, **options)
+    group.create_array("plain", data=VALUES, chunks=CHUNKS, compressors=None, **options)
+    group.create_array("packed", data=VALUES, chunks=CHUNKS, **options)
     return _zarr_python(store, "plain", "packed")
 
 

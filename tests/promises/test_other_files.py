@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,21 @@ import fsspec
 import numpy as np
 import pytest
 import zarr
-from conftest import MountFunction
 from fake_s3 import FakeS3, Fault
 from in_process import fsbridge
+from mounting import MountFunction
 from small_stores import FORMATS
 from tree_walker import walk
 from waiting import until
 
 from fsbridge.config import Config, Remote
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import AccessDenied, NotFound, Stale
-from fsbridge.store import Key
+from fsbridge.formats.open import Opening
+from fsbridge.layouts import root_directory
+from fsbridge.store import Key, Member
 from fsbridge.store.local import LocalStore
+from fsbridge.tree import File
 from fsbridge.unmounted import VirtualTree
 
 PARQUET = b"PAR1" + bytes(range(256)) * 40 + b"PAR1"
@@ -141,11 +147,12 @@ def test_p9_a_file_that_is_replaced_is_stale_and_then_new(tmp_path: Path, name: 
 
     with tree(path, metadata_ttl=0.0) as opened:
         node, file = opened.node("README.md"), opened.open("README.md")
+        assert isinstance(node, File)
         change(b"# ABOUT")
         with pytest.raises(Stale):
             file.read(0, 7)
         with pytest.raises(Stale):
-            node.open()  # type: ignore[union-attr]
+            node.open()
         assert read(opened, "README.md") == b"# ABOUT"
         file = opened.open("README.md")
         change(None)
@@ -244,18 +251,33 @@ def test_p8_a_name_that_no_file_can_have_hides_no_other(tmp_path: Path, caplog: 
     assert "is left out of the layout zarr3" in caplog.text
 
 
-def test_a_flat_directory_of_chunks_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class NotingStore(LocalStore):
+    """A store that notes which directories are read."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.passes: list[Key] = []
+
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
+        self.passes.append(key)
+        return super().list(key, stats)
+
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+        self.passes.append(key)
+        return super().names(key, cuts)
+
+
+def test_a_flat_directory_of_chunks_is_listed_once(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "s", shape=(9, 9), chunks=(1, 1), dtype="i4", zarr_format=2)[...] = 1
     (tmp_path / "s/notes").write_bytes(b"n")
     until(lambda: LocalStore(str(tmp_path)).stat(Key("s")).settled)
-    passes = []
-    for name in ("list", "names"):
-        own = getattr(LocalStore, name)
-        monkeypatch.setattr(LocalStore, name, lambda *args, own=own, **how: passes.append(args[1]) or own(*args, **how))
-    with tree(tmp_path / "s", "zarr2") as opened:
-        passes.clear()
-        assert names(opened) == {".zarray", ".zattrs", "notes", *(f"{i}.{j}" for i in range(9) for j in range(9))}
-    assert passes == [""]
+    config, noting = Config(str(tmp_path / "s"), "", layout="zarr2"), NotingStore(str(tmp_path / "s"))
+    with closing(Opening(folder_store=lambda *_: noting).source(config.source, config)) as source:
+        root = root_directory(source, config, ChunkCache(config.cache_size))
+        noting.passes.clear()
+        listed = {entry.name.decode() for batch in root.entries() for entry in batch}
+        assert listed == {".zarray", ".zattrs", "notes", *(f"{i}.{j}" for i in range(9) for j in range(9))}
+        assert noting.passes == [""]
 
 
 # Commands

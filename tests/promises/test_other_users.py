@@ -64,7 +64,7 @@ def reads(path: Path, uid: int, *groups: int) -> bool:
 
 
 def stat_mode(path: Path, uid: int, *groups: int) -> str:
-    command = ["/usr/bin/stat", "-c", "%F", path]
+    command = ["/usr/bin/stat", "-c", "%F", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, user=uid, group=uid, extra_groups=list(groups), cwd="/")
     return done.stdout.strip()
 
@@ -441,7 +441,7 @@ def test_p4_a_store_that_is_not_for_everybody_is_not_mounted_for_others(place: P
     store = make_store(place / "s.zarr")
     store.chmod(0o750)
     (place / "mnt").mkdir()
-    command = [sys.executable, "-m", "fsbridge", "mount", "-f", "--allow-other", store, place / "mnt"]
+    command = [sys.executable, "-m", "fsbridge", "mount", "-f", "--allow-other", str(store), str(place / "mnt")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
     assert "mode is 0750" in done.stderr

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
 from waiting import until
 
 SIZE = 3 << 20

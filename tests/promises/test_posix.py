@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MountFunction
 from fake_s3 import BUCKET, FakeS3
-from mounting import Mount
+from mounting import Mount, MountFunction
 from posix_checks import check
 from stores import CASES, write_collection
 

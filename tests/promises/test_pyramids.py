@@ -17,7 +17,7 @@ import pytest
 import tensorstore
 import tifffile
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
 from PIL import Image
 from tree_walker import content
 
@@ -26,7 +26,7 @@ from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.filetypes import pyramid as pyramids
 from fsbridge.metadata import JSON
 from fsbridge.mount.lifecycle import open_tree
-from fsbridge.tree import AnyNode
+from fsbridge.tree import AnyNode, File
 
 IMAGE = np.random.default_rng(1).integers(0, 60000, (2, 3, 300, 410), dtype="<u2")
 """c, z, y, x; neither height nor width is a multiple of anything."""
@@ -100,6 +100,13 @@ def find() -> Iterator[Callable[..., AnyNode]]:
         tree.close()
 
 
+def tiles(node: AnyNode, level: int) -> list[tuple[int, int]]:
+    """Return where the tiles of a level begin in a file, and how many bytes each has."""
+    with tiff(node) as file:
+        pages = [cast(tifffile.TiffPage, page) for page in file.series[0].levels[level].pages]
+        return [place for page in pages for place in zip(page.dataoffsets, page.databytecounts, strict=True)]
+
+
 def tiff(node: AnyNode) -> tifffile.TiffFile:
     return tifffile.TiffFile(io.BytesIO(content(node, 50_000)))
 
@@ -155,9 +162,11 @@ def test_p12_levels_of_colours_are_colours(
     with tiff(find(tmp_path / "s.zarr", "s.ome.tif")) as file:
         (series,) = file.series
         assert file.is_bigtiff == big
-        assert (file.pages[0].photometric.name, series.axes, len(series.levels)) == ("RGB", "YXS", 3)
-        for level, values in zip(series.levels, levels, strict=True):
-            np.testing.assert_array_equal(level.asarray(), values)
+        page = file.pages[0]
+        assert isinstance(page, tifffile.TiffPage)
+        assert (page.photometric, series.axes, len(series.levels)) == (tifffile.PHOTOMETRIC.RGB, "YXS", 3)
+        for shown, values in zip(series.levels, levels, strict=True):
+            np.testing.assert_array_equal(shown.asarray(), values)
         told = tifffile.xml2dict(file.ome_metadata or "")["OME"]["Image"]
         assert (told["Name"], told["Pixels"]["Channel"]["SamplesPerPixel"]) == ("slide", samples)
 
@@ -204,9 +213,9 @@ def test_p12_element_types(dtype: str, tmp_path: Path, find: Callable[..., AnyNo
         kind: Any = level.dtype if number == 0 else level.dtype.newbyteorder("=")
         root.create_array(str(number), shape=level.shape, chunks=(1, 1, 100, 100), dtype=kind)[...] = level
     with tiff(find(tmp_path / "s.zarr", "s.ome.tif")) as file:
-        for level, expected in zip(file.series[0].levels, values, strict=True):
-            np.testing.assert_array_equal(level.asarray(), expected)
-            assert level.dtype == np.dtype(dtype).newbyteorder("=")
+        for shown, expected in zip(file.series[0].levels, values, strict=True):
+            np.testing.assert_array_equal(shown.asarray(), expected)
+            assert shown.dtype == np.dtype(dtype).newbyteorder("=")
 
 
 def test_bigtiff_and_any_range_of_bytes(
@@ -227,17 +236,17 @@ def test_bigtiff_and_any_range_of_bytes(
 
 def test_p2_a_damaged_tile_is_an_error_and_no_other(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
     source = ngff(tmp_path, LEVELS)
+    places = tiles(find(source, "cells.ome.tif"), 0)
     (source / "cells/0/c/0/0/1/1").write_bytes(b"no chunk")
-    node: Any = find(source, "cells.ome.tif")
-    plan, handle = node._plan, node.open()
-    level = plan.levels[0]
-    for number in range(level.planes * level.grid[0] * level.grid[1]):
-        offset = plan.starts[0] + number * level.tile_bytes
-        if number == level.grid[1] + 1:
+    node = find(source, "cells.ome.tif")
+    assert isinstance(node, File)
+    handle, across = node.open(), -(-IMAGE.shape[-1] // 128)
+    for number, (offset, size) in enumerate(places):
+        if number == across + 1:
             with pytest.raises(FsbridgeError):
-                handle.read(offset, level.tile_bytes)
+                handle.read(offset, size)
         else:
-            handle.read(offset, level.tile_bytes)
+            handle.read(offset, size)
     handle.close()
 
 
@@ -252,7 +261,7 @@ def test_p9_a_changed_level_or_description_is_another_file(tmp_path: Path, find:
         assert len(file.series[0].levels) == 2
     node = find(source, "cells.ome.tif")
     array: Any = zarr.open_array(source / "cells/1")
-    handle, start, tile = node.open(), node._plan.starts[1], node._plan.levels[1].tile_bytes
+    handle, (start, tile) = node.open(), tiles(node, 1)[0]
     old = bytes(handle.read(start, tile))
     array[...] = 7
     assert bytes(handle.read(start, tile)) == old

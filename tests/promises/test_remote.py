@@ -18,7 +18,6 @@ from functools import partial
 from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import forking
 import h5py
@@ -75,7 +74,7 @@ def hanging(server: FakeS3) -> FakeS3:
     return server
 
 
-def await_silence(server: FakeS3, process: subprocess.Popen[Any]) -> None:
+def await_silence(server: FakeS3, process: subprocess.Popen[bytes] | forking.Process) -> None:
     """Until some parts of a listing hang, which the client takes for so much time that the end does not wait for them."""
     until(lambda: any(request.query.get("start-after") for request in server.requests) or process.poll() is not None)
     assert process.poll() is None

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fake_s3 import BUCKET, FakeS3
 from mounting import Mount
 from numpy.typing import NDArray
 from remote_mounts import VALUES, MountFunction, chunk, described, n5
+from zarr.core.chunk_key_encodings import ChunkKeyEncodingParams
 
 from fsbridge.config import Config, Remote
 from fsbridge.unmounted import VirtualTree
@@ -68,12 +70,12 @@ def test_requests_of_a_mount_and_of_a_chunk_by_its_path(
 
 @pytest.mark.parametrize("separator", [".", "/"])
 def test_directories_of_chunks_are_never_listed_for_the_sake_of_a_chunk(
-    separator: str, server: FakeS3, tmp_path: Path
+    separator: Literal[".", "/"], server: FakeS3, tmp_path: Path
 ) -> None:
     """A dotted array has all its chunks in one directory: a listing of that would have a page for each thousand."""
-    encoding = {"name": "v2", "separator": separator}
+    encoding: ChunkKeyEncodingParams = {"name": "v2", "separator": separator}
     group = zarr.open_group(tmp_path / "deep", mode="w", zarr_format=2).create_group("below")
-    group.create_array("raw", data=VALUES, chunks=(16, 16), chunk_key_encoding=encoding)  # type: ignore[arg-type]
+    group.create_array("raw", data=VALUES, chunks=(16, 16), chunk_key_encoding=encoding)
     server.put_tree(tmp_path / "deep", "deep")
     remote = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, listing_ttl=0.0)
     with (
@@ -315,14 +317,14 @@ def test_a_walk_over_many_arrays_waits_for_many_at_once(server: FakeS3, mount: M
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_requests_of_find_over_many_arrays_with_consolidated_metadata(
-    version: int, server: FakeS3, tmp_path: Path, mount: MountFunction
+    version: Literal[2, 3], server: FakeS3, tmp_path: Path, mount: MountFunction
 ) -> None:
-    group = zarr.open_group(tmp_path / "cons", mode="w", zarr_format=version)  # type: ignore[arg-type]
+    group = zarr.open_group(tmp_path / "cons", mode="w", zarr_format=version)
     for number in range(150):
         group.create_array(f"a{number}", shape=(4,), chunks=(4,), dtype="<i4")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is no part of the specification
-        zarr.consolidate_metadata(str(tmp_path / "cons"), zarr_format=version)  # type: ignore[arg-type]
+        zarr.consolidate_metadata(str(tmp_path / "cons"), zarr_format=version)
     server.put_tree(tmp_path / "cons", "cons")
     mounted = mount(f"s3://{BUCKET}/cons", *server.options, "--metadata-ttl", "60")
     with server.counted() as requests:

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from conftest import MountFunction
-from mounting import fsbridge, mounts_at
+from mounting import MountFunction, fsbridge, mounts_at
 from samples import SAMPLES, Sample
 
 

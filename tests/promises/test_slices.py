@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import tifffile
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
 from observing import memory
 
 MIB = 1 << 20

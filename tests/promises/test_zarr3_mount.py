@@ -14,7 +14,7 @@ import pytest
 import readers
 import tensorstore as ts
 import zarr
-from conftest import MountFunction
+from mounting import MountFunction
 from paths import DATA
 from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr3_documents import (
