@@ -11,12 +11,17 @@ Every decoder
 - verifies checksums,
 - never allocates more than the expected size (or the limit) plus a constant.
 
+What libraries of extras do not tell, goes unnoticed: bytes after the end, and in two formats that some are missing
+(docs/formats.md names them). If the size is not known, a format without an end gives less of data that end early.
+
     | module | decodes |
     | --- | --- |
     | `table` | nothing itself: a record for each codec, with all its names |
     | `hdf5` | filters that only HDF5 has |
     | `blosc` (with Snappy), `lz4`, `streams` (gzip, zlib, bzip2, xz, zstd) | compressors, with N5's dialects |
     | `numeric` | arrays of numbers, by optional libraries |
+    | `blosc2`, `audio`, `images` | what optional libraries decode in child processes |
+    | `ends` | nothing itself: where data of `images` must end, if the library makes up what is missing |
     | `filters` | filters, memory and byte order |
     | `zarr3` | casts, packed bits, elements that may be missing |
     | `checksums` | checksums beside the data |

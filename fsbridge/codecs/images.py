@@ -1,6 +1,7 @@
-"""Pictures and other data by imagecodecs: each codec is a class of `imagecodecs.numcodecs`. Not here: the list (`table.py`).
+"""Pictures and other data by imagecodecs: each codec is a class of `imagecodecs.numcodecs`.
 
 The classes decode as they do for zarr-python: whatever picture results, its bytes are the chunk's.
+Not here: the list (`table.py`), where stored data must end (`ends.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from typing import Any
 import numpy as np
 
 from fsbridge.codecs import Buffer, Decoder
+from fsbridge.codecs.ends import check_end
 from fsbridge.errors import CorruptData, Unsupported
 
 PREFIX = "imagecodecs_"
+
+BEYOND = b"\xff" * 4
+"""What a decoder of LZW reads as further codes, which are wrong or too many, unless the code of the end comes before."""
+
 REGISTERED = {"jpeg": "jpeg", "jpegxl": "jpegxl", "jpeg2000": "jpeg2k"}
 """Codecs that Zarr v3 knows by names of their own, and imagecodecs' names."""
 
@@ -32,14 +38,16 @@ class Image(Decoder):
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         raw = memoryview(data)  # never a copy: the child process knows what is around these bytes
-        if self.codec == "jpeg" and bytes(raw[-2:]) != b"\xff\xd9":  # the mark of the end: libjpeg makes up what is missing
-            raise CorruptData("the JPEG picture has no end")
+        options = json.loads(self.options)
         try:
-            made = getattr(library(), self.codec.capitalize()).from_config(json.loads(self.options))
+            made = getattr(library(), self.codec.capitalize()).from_config(options)
         except (TypeError, ValueError) as error:
             raise Unsupported(f"codec {self.name!r}: {error}") from None
+        check_end(self.codec, raw, options)
         try:
             pixels = made.decode(raw)
+            if self.codec == "lzw" and made.decode(bytes(raw) + BEYOND) != pixels:
+                raise CorruptData("the LZW data have no end")
         except TypeError as error:  # the codec lacks a parameter, such as the header of LZO
             raise Unsupported(f"codec {self.name!r}: {error}") from None
         if self.shape is not None:

@@ -25,7 +25,7 @@ from fsbridge.formats.records import COLLECTION, ICECHUNK
 
 log = logging.getLogger(__name__)
 
-LEFT_OUT = ("child", "worker", "writer", "lmdb", "confined", "audio", "blosc2", "images")
+LEFT_OUT = ("child", "worker", "writer", "lmdb", "confined", "audio", "blosc2", "images", "ends")
 """Names of what only child processes import, and of what is there for codecs that decode in them."""
 
 LIBRARIES = ("numpy.ma", "cramjam", "msgpack", "xxhash", "backports.zstd", "pcodec.standalone", "lzallright")

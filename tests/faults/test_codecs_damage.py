@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import subprocess
@@ -20,9 +21,12 @@ import pytest
 from fuzz_codecs import ROOT, fuzz
 from paths import DATA
 
+from fsbridge.errors import CorruptData
+
 MUTATIONS = 200
 PARTS = 4
 """The tests of child processes are several, so that processors share them."""
+LIMIT = 1 << 20
 CORPUS = sorted((DATA / "corpus").glob("codec-*.json"))
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests/support'}", "MALLOC_PERTURB_": "165"}
 
@@ -77,6 +81,21 @@ def test_p8_mutated_chunks_that_child_processes_decode(part: int) -> None:
     names = sorted(codec_samples.confined())[part::PARTS]
     rows = fuzz(names, 1, MUTATIONS // 10)
     assert [row["codec"] for row in rows] == names
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_chunks_that_are_cut_are_refused_or_complete(part: int) -> None:
+    """A library that makes up what is missing does so twice: two fillings of the memory around do not show it."""
+    found = {}
+    for name in sorted(codec_samples.cases())[part::PARTS]:
+        case = codec_samples.cases()[name]
+        for sample in case.samples:
+            whole = bytes(case.chain.decode(sample.stored, sample.size, LIMIT))
+            for length in {*(len(sample.stored) * quarters // 4 for quarters in (1, 2, 3)), len(sample.stored) - 1}:
+                with contextlib.suppress(CorruptData):
+                    if bytes(case.chain.decode(sample.stored[:length], sample.size, LIMIT)) != whole:
+                        found[name, length] = f"other numbers than from {len(sample.stored)} bytes"
+    assert found == {}
 
 
 REPLAY = """
