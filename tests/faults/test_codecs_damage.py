@@ -98,6 +98,23 @@ def test_chunks_that_are_cut_are_refused_or_complete(part: int) -> None:
     assert found == {}
 
 
+@pytest.mark.parametrize("part", range(PARTS))
+def test_bytes_after_the_end_of_a_chunk_are_refused_or_change_nothing(part: int) -> None:
+    """Only what docs/formats.md names takes no notice of them."""
+    for name in sorted(codec_samples.cases())[part::PARTS]:
+        case = codec_samples.cases()[name]
+        for sample in case.samples:
+            whole = bytes(case.chain.decode(sample.stored, sample.size, LIMIT))
+            for more in (b"\0", b"\xff", b"more", bytes(64), sample.stored):
+                with contextlib.suppress(CorruptData):
+                    assert bytes(case.chain.decode(sample.stored + more, sample.size, LIMIT)) == whole, (name, more)
+                    assert name.startswith("imagecodecs_") or name in TAKES_MORE, (name, more)
+
+
+TAKES_MORE = ("flac", "wavpack", "zfp", "zfpy", "pcodec", "hdf5 nbit")
+"""Cases that take no notice of bytes after the end, beside those of imagecodecs. HDF5 itself writes one after nbit."""
+
+
 REPLAY = """
 import base64, faulthandler, json, sys
 from codec_samples import cases
