@@ -17,6 +17,8 @@ Not here: the translation of exceptions into FUSE replies (`kernel/boundary.py`,
 | TimedOut | ETIMEDOUT | deadline passed |
 | Stale | ESTALE | the object changed under an open file |
 | TooDeep / NameTooLong | ELOOP / ENAMETOOLONG | limits of the tree |
+| OSError (Python's) | its own | what the operating system says |
+| ImportError (Python's) | EIO | the package was removed or replaced under the mount |
 """
 
 from __future__ import annotations

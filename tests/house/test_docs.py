@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from forking import environment
 from mounting import command, mounted
 from paths import ROOT, TESTS
 
-from fsbridge import cli, commands
+from fsbridge import cli, commands, errors
 from fsbridge.commands import arguments, mount
 from fsbridge.formats.registry import FORMATS
 from fsbridge.layouts import LAYOUTS
@@ -245,6 +247,17 @@ def test_all_classes_of_the_kernel_side_are_explained() -> None:
     modules = "\n".join(module.read_text() for module in (ROOT / "fsbridge/kernel").rglob("*.py"))
     assert sorted(named) == sorted(re.findall(r"^class ([A-Z]\w+)", modules, re.M))
     assert len(named) <= 40
+
+
+def test_the_tables_of_errors_are_those_of_the_classes() -> None:
+    classes = [one for one in errors.FsbridgeError.__subclasses__() if one.__module__ == errors.__name__]
+    numbers = {one.__name__: one.errno for one in classes if one is not errors.SetupError}
+    for text in (errors.__doc__ or "", section(PAGES["docs/architecture.md"], "Errors")):
+        said: dict[str, int] = {}
+        for names, codes in re.findall(r"^\| ([^|(]+).* \| (E[A-Z, /]+) \|", text, re.MULTILINE):
+            found = [getattr(errno, code) for code in re.findall(r"\w+", codes)]
+            said.update(zip(re.findall(r"[A-Z]\w+", names), cycle(found), strict=False))
+        assert said == {**numbers, "MemoryError": errno.ENOMEM, "ImportError": errno.EIO}
 
 
 def test_functions_of_the_walks_exist() -> None:
