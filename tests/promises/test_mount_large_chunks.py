@@ -1,7 +1,7 @@
 """P12 of chunks above 64 KiB in every format: read and mapped from real mounts, by the mounting user and by another one.
 
-Small chunks are made on the event loop, large ones by threads that may open the store only; what lies in another file than
-the array's own must be permitted to them, too. A row is a format, or a way in which a format keeps its chunks elsewhere.
+Small chunks are made on the event loop, large ones by worker threads. What lies in another file than the array's own must be
+permitted, too. A row is a format, or a way in which a format keeps its chunks elsewhere.
 One mount of all stores in a directory serves all rows, another one is open to other users, a third is of object storage.
 Not here: what else a format has (`test_mount_*.py`), layouts and file types (`test_matrix.py`).
 """
