@@ -18,6 +18,7 @@ import tree_walker
 from fake_model import FakeGroup, fake_array, tree
 
 from fsbridge.formats.dtypes import data_type
+from fsbridge.layouts.files.arrays.element_bytes import conversion
 from fsbridge.layouts.files.arrays.extents import FileMap, Recorder, View
 from fsbridge.layouts.files.arrays.selection import parse_region, whole
 from fsbridge.layouts.files.filetypes.envi import envi_header
@@ -50,12 +51,14 @@ def make_view(
 
 
 def make_content(found: FileMap, values: np.ndarray[Any, Any]) -> bytes:
-    """The file that this map describes."""
+    """The file that this map describes, with elements converted as the product does."""
     assert found.elements is not None
     out = bytearray(found.size)
     for at, piece in found.pieces:
         out[at : at + len(piece)] = piece
-    data = values.transpose(found.elements.order).astype(found.elements.dtype).tobytes()
+    convert = conversion(values.dtype, found.elements.dtype)
+    stored = np.ascontiguousarray(values.transpose(found.elements.order))
+    data = (stored if convert is None else convert(stored)).tobytes()
     out[found.elements.offset : found.elements.offset + len(data)] = data
     return bytes(out)
 
