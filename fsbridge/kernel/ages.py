@@ -31,15 +31,15 @@ class Ages:
         self._doubted = -math.inf
 
     def begin_open(self) -> as_of:
-        """Return the context for opening a file."""
+        """Return the context in which a file is opened; the text of the class says how old its answers may be."""
         if self._listed is not None or self._ttl == math.inf:
             return self._since(self._ttl)
         return as_of(math.inf, max(time.monotonic() - self._ttl, self._doubted))
 
     def begin_listing(self, extent: int) -> as_of:
-        """Return the context for listing a directory of about `extent` members.
+        """Return the context in which a directory of about `extent` members is listed.
 
-        It asks for the present state, but accepts an older listing if a new one would take long.
+        In it the present state is asked for, but an older listing is accepted if a new one would take long.
         """
         if self._listed is not None or self._ttl == math.inf:
             return self._since(self._ttl)

@@ -211,7 +211,7 @@ class _Guarded(Protocol):
     """Number of requests that are not answered yet."""
 
     def path_of(self, handler: str, subject: Any) -> str:
-        """The path behind the first argument of `handler`, an inode or a file handle."""
+        """Return the path of the node that `subject`, the first argument of `handler`, stands for: an inode or a handle."""
 
     def note_outdated(self, handler: str, subject: Any) -> None:
         """Note that what is remembered of `subject` is outdated, because `handler` answered Stale."""

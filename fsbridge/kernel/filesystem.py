@@ -86,7 +86,7 @@ class Filesystem(pyfuse3.Operations):
         self.begun.set()
 
     def path_of(self, handler: str, subject: Any) -> str:
-        """The path behind a handler's first argument, for the log."""
+        """Return the path of the node that a handler's first argument stands for, for the log."""
         inode = self._inode_of(handler, subject)
         return "?" if inode is None else self.inodes.path(inode)
 
@@ -113,7 +113,7 @@ class Filesystem(pyfuse3.Operations):
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         """Find a name; in an immutable store the kernel also remembers its absence."""
         if len(name) > MAX_NAME:
-            raise NameTooLong(f"name of {len(name)} bytes, the limit is {MAX_NAME}")
+            raise NameTooLong(f"the name has {len(name)} bytes, the limit is {MAX_NAME}")
         seen = self.directories.look_up(parent_inode, name)
         if seen is not None:
             self.inodes.count_again(seen[0])
@@ -171,7 +171,7 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
-        """A symlink's target."""
+        """Return a symlink's target."""
         return check_target(await self._ask(inode, lambda node: bytes(cast(Symlink, node).target)))
 
     @guarded
@@ -292,7 +292,7 @@ class Filesystem(pyfuse3.Operations):
             if (tell := self.tell_access) is not None:
                 tell("read", file.inode, off, want, begun.seconds)
         if memoryview(data).nbytes != want or not memoryview(data).c_contiguous:
-            raise CorruptData(f"{len(data)} bytes where {want} were asked at {off} of {file.size}")
+            raise CorruptData(f"a read of {want} bytes at {off} gave {len(data)}; the file has {file.size}")
         self.ahead.note_read(file, off, off + want)
         self.counters.bytes_read += want
         return data
@@ -387,7 +387,7 @@ class Filesystem(pyfuse3.Operations):
         return trio.current_time() + seconds
 
     def _subject(self, inode: int, name: bytes | None = None) -> Subject:
-        """Return the subject of a job for `inode` or its member `name`. In a chunk directory it is the whole directory."""
+        """Return the subject of a job for `inode` or its member `name`. In a chunk directory no member is told apart."""
         if name is not None and isinstance(self.inodes.find(inode), Record):
             return Subject(inode, name)
         return Subject(self.inodes.parent(inode), inode)

@@ -88,12 +88,13 @@ class ReadProgress:
 
 
 def open_file(holder: Record | Parked | AnyNode, above: Record | Parked | AnyNode | None = None) -> tuple[Handle, bool]:
-    """Open the file that `InodeTable.find` returned. May block.
+    """Open the file that `InodeTable.find` returned. May block. The second result is False, but for the case below.
 
-    If the file has changed, Stale is raised. The kernel then looks its name up and opens it again, but only once, so the
-    version that it will find is settled before. `above`: the directory of the file, at this second try. If the file has
-    changed yet again and is a numbered one, which has the same size in all versions, its present version is opened. The
-    second result then is True.
+    If the file has changed, raise Stale. The kernel then looks the name up and opens the file again, but only once, so this
+    function waits until the new version is settled before it raises.
+
+    `above`: the directory of the file; given only at this second try. If the file has changed again by then, and is a
+    numbered one, which has the same size in all versions, open its present version; the second result then is True.
     """
     file = cast(File, open_node(holder))
     try:
@@ -228,13 +229,13 @@ class Listing:
             self._untouched = self._ended = True
 
     def at(self, position: int) -> bool:
-        """Move to `position` if no access to the store is needed. True if `batch` then holds it or the listing has ended."""
+        """Move to `position`, as far as batches in memory reach. True if `batch` then holds it, or the listing is over."""
         while position >= self.end and self._ready:
             self._step(self._ready.popleft())
         return self._stream is not None and position >= self.start and (position < self.end or self._ended)
 
     def begins(self, ages: Ages) -> bool:
-        """True if what `begin` has read may answer this request for the beginning: the first one, and while it is young."""
+        """True if this request for position 0 may get what `begin` has read: it is the first request, and soon after."""
         untouched, self._untouched = self._untouched, False
         return untouched and ages.may_show_again(self._begun, self.shown.extent, self._limits.just_seconds)
 
@@ -283,7 +284,7 @@ class Listing:
 
     @property
     def first(self) -> int | None:
-        """Position (in its space) of the first numbered entry, if that has been read already."""
+        """The position, in its space, of the first numbered entry; None if none has been read so far."""
         batch = self._ready[0] if self._ready else self.batch
         if isinstance(batch, Numbered):
             return cast(int, batch[0].node) if batch else None

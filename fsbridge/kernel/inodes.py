@@ -155,7 +155,7 @@ class InodeTable:
     def known_base(self, space: Space) -> int | None:
         """Return the first number of a space's range if the kernel may know one of its numbers, else None.
 
-        Any thread may call it, because each number is given only once.
+        Any thread may call it: a number once given never stands for another node.
         """
         owner = self._spaces.get(space.identity)
         return None if owner is None else owner.inode
@@ -182,7 +182,7 @@ class InodeTable:
             self._park(self._opened.popitem()[1])
 
     def record(self, inode: int) -> Record | None:
-        """The record of an ordinary inode; None for a numbered or an unknown one."""
+        """Return the record of an ordinary inode; None for a numbered or an unknown one."""
         row = self._rows.row(inode)
         return None if row is None or row[0].names[row[1]] is None else self._record(row)
 

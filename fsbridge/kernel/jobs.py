@@ -78,7 +78,7 @@ class Jobs:
 
     @property
     def running(self) -> int:
-        """Jobs on threads now, in all lanes."""
+        """How many jobs of all lanes are on threads now."""
         return sum(lane.running for lane in self._lanes)
 
     @property
@@ -107,7 +107,7 @@ class Loads:
             with trio.CancelScope(deadline=deadline):
                 await other.wait()
             if not other.is_set():
-                raise TimedOut("no answer from the store within the deadline")
+                raise TimedOut("the store did not answer within the deadline")
             data = handle.peek(offset, size)
             if data is not None:
                 return data
@@ -130,13 +130,13 @@ class Loads:
         return data
 
     async def list(self, listing: Listing, position: int, rewind: bool) -> None:
-        """Move a listing to `position`, or towards it; see `Listing.fetch`. Raises its errors, and TimedOut."""
+        """Call `Listing.fetch` on a worker thread. Raises what it raises, and TimedOut."""
         deadline = trio.current_time() + self._config.metadata_deadline
         while (coming := listing.coming) is not None:
             with trio.CancelScope(deadline=deadline):
                 await coming.wait()
             if listing.coming is coming:
-                raise TimedOut("no answer from the store within the deadline")
+                raise TimedOut("the store did not answer within the deadline")
             if not rewind:
                 return
 

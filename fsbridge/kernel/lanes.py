@@ -160,7 +160,7 @@ class Lane:
 
     @property
     def running(self) -> int:
-        """Jobs that occupy a thread now, including those given up by their caller."""
+        """How many jobs occupy a thread now, including those that their caller has given up."""
         return len(self._running)
 
     @property
@@ -237,7 +237,7 @@ class Lane:
         job.wanted = False
         if job.begun and job.subject is not None:
             self._hung[job] = job.subject
-        raise Abandoned(f"no answer from the store within the deadline{self._advice}")
+        raise Abandoned(f"the store did not answer within the deadline{self._advice}")
 
     def _relieve(self, job: _Job[Any]) -> None:
         """Start a substitute thread if `job` takes so long that other jobs may lack a thread."""

@@ -1,4 +1,4 @@
-"""KernelLimits of what the kernel side keeps and how long it reads, all in one object. Every mount has the usual ones.
+"""How much the kernel side keeps and for how long it reads, all limits in one object. Every mount has the usual ones.
 
 Tests set others. Not here: limits that the user sets (`config.py`), those of worker threads (`lanes.py`, `jobs.py`).
 """

@@ -132,7 +132,7 @@ class StaleOpens:
         self._until: OrderedDict[int | tuple[int, bytes], Deadline] = OrderedDict()
 
     def note(self, key: int | tuple[int, bytes], until: Deadline | None = None) -> None:
-        """Note that an open was Stale; `until`: until when that counts, if it was noted under another key before."""
+        """Note that an open was Stale; `until`: when to forget the note, by default after `STALE_SECONDS`."""
         self._until[key] = until or Deadline(STALE_SECONDS)
         self._until.move_to_end(key)
         if len(self._until) > STALE_FILES:

@@ -62,7 +62,7 @@ Row: TypeAlias = tuple[Rows, int]
 
 
 class InodeRows:
-    """The rows. `next`: the first number that was never given."""
+    """The rows of all inodes of one mount. `next`: the lowest number that was never given to an inode."""
 
     def __init__(self, next: int, least_places: int = LEAST_PLACES) -> None:
         """`least_places`: see `LEAST_PLACES`."""

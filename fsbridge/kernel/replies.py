@@ -131,7 +131,7 @@ class Replies:
         return last_id - begun
 
     def _add_others(self, listing: Listing, position: int, base: int | None, ttl: float, token: ReaddirToken) -> int:
-        """Fill the reply with entries of any kind. Returns how many of those that fitted are numbered from `base` on."""
+        """Fill the reply with entries of any kind. Return how many of them were numbered nodes of the space at `base`."""
         entry, reply, batch = self._entry, self._reply, listing.batch
         space = listing.shown.space
         numbered, sized, known = 0, True, base is not None and self._inodes.lookups(base) > 0
@@ -186,5 +186,5 @@ def _fill_times(entry: EntryAttributes, mtime_ns: int) -> None:
 def check_target(target: bytes) -> bytes:
     """Return a symlink's target; CorruptData if the kernel would reject it."""
     if not 0 < len(target) <= MAX_TARGET or b"\0" in target:
-        raise CorruptData(f"impossible link target of {len(target)} bytes: {target[:80]!r}")
+        raise CorruptData(f"a link cannot have this target of {len(target)} bytes: {target[:80]!r}")
     return target

@@ -135,7 +135,7 @@ def test_p7_a_mount_that_hangs_is_named_within_a_second(tmp_path: Path, mount: M
     stopped = mount(n5_store(tmp_path), "--layout", "n5")
     waiting, serving = mount(stopped.path), mount(n5_store(tmp_path / "other"))
     for point in (waiting, serving):
-        point.allow("no answer from the store|still hangs")
+        point.allow("the store did not answer|still hangs")
     os.kill(stopped.process.pid, signal.SIGSTOP)
     try:
         reader = subprocess.Popen(["find", waiting.path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -32,7 +32,7 @@ class NoReadAhead:
     """Prefetch nothing. This base class is the interface of read-ahead, with no effect at all."""
 
     def __len__(self) -> int:
-        """Return how many directories are being read ahead, and how many spaces have some that were not entered yet."""
+        """Return the number of directories being read ahead plus that of spaces with directories read but not entered."""
         return 0
 
     def note_opening(self, node: AnyNode, seen: bool) -> None:
