@@ -50,7 +50,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @each(CHUNKED)
 def test_p6_memory_stays_within_the_budget(big: Path, mount: MountFunction, view: View) -> None:
     """16 threads read two chunks each through a cache of 64 MiB."""
-    tree = mount(big, "--cache-size", "64M", *view.options)
+    tree = mount(big, "--cache-size", "64M", *view.options, installed=True)
     places = list(np.ndindex(4, 2, 2))
 
     def reads_well(number: int) -> bool:
@@ -69,7 +69,7 @@ def test_p6_memory_stays_within_the_budget(big: Path, mount: MountFunction, view
 
 def test_p6_memory_stays_within_the_budget_for_whole_arrays(big: Path, tmp_path: Path, mount: MountFunction) -> None:
     """Eight threads read 244 MiB each as five files, planes across the chunks among them, through a cache of 64 MiB."""
-    tree = mount(big, "--cache-size", "64M", "--spill-dir", str(tmp_path), *FILES.options)
+    tree = mount(big, "--cache-size", "64M", "--spill-dir", str(tmp_path), *FILES.options, installed=True)
     names = ("a.npy", "a.raw", "a.h5", "a.ome.tif", "a[:,:,::5].npy")
     sizes = {"a.npy": 128 + BIG.nbytes, "a.raw": BIG.nbytes, "a[:,:,::5].npy": 128 + BIG.nbytes // 5}
 
@@ -91,7 +91,7 @@ def test_p6_memory_stays_within_the_budget_for_chunks_of_unknown_size(tmp_path: 
     )
     for i in range(12):
         array[30 * i : 30 * (i + 1)] = np.array([chr(ord("a") + i) * MIB] * 30, object)
-    tree = mount(tmp_path / "texts.zarr", "--cache-size", "64M")
+    tree = mount(tmp_path / "texts.zarr", "--cache-size", "64M", installed=True)
     expected = [b"\36\0\0\0" + 30 * (b"\0\0\20\0" + bytes([ord("a") + i]) * MIB) for i in range(12)]
     with ThreadPoolExecutor(12) as pool:
         found = pool.map(lambda i: (tree / f"c/{i}").read_bytes() == expected[i], range(12))
