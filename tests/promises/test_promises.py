@@ -18,7 +18,7 @@ import re
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from mounting import Mount, MountFunction
 from observing import Canary, bytes_or_none, errno_of, files_of, read_as_large_as_it_says, snapshot
 from posix_checks import check
 from promised_store import VALUES, promised_store, write_zarr
-from promised_views import CHUNKED, FILES, VIEWS, View, each
+from promised_views import FILES, VIEWS, ZARR3, View, each
 from readers import read
 from samples import SAMPLES, Sample
 
@@ -43,9 +43,13 @@ SOURCES: Mapping[str, Callable[[Path], Sample]] = {
 REFUSED = r"is left out of the layout (n5|zarr2): (N5|Zarr v2) has no|texts contain zero characters"
 
 
-def mounted(samples: Iterable[str], views: Sequence[View]) -> pytest.MarkDecorator:
-    """Share a mount of each sample in each layout among the tests that only read."""
-    pairs = [(sample, view) for sample in samples for view in views]
+PROMISED = [("promised", view) for view in VIEWS]
+TABLE = [*PROMISED, *((name, view) for name in SAMPLES if "/" not in name and name != "zarr2" for view in (ZARR3, FILES))]
+"""Each layout, and each format as chunks and as whole arrays. All others would take a minute; P12 has them without FUSE."""
+
+
+def mounted(pairs: Sequence[tuple[str, View]]) -> pytest.MarkDecorator:
+    """Share a mount of each of these samples in a layout among the tests that only read."""
     return pytest.mark.parametrize("shown", pairs, ids=[f"{sample}-{view.name}" for sample, view in pairs], indirect=True)
 
 
@@ -92,7 +96,7 @@ def names_below(tree: Mount) -> set[str]:
 # --- P1
 
 
-@mounted(SOURCES, VIEWS)
+@mounted(TABLE)
 def test_p1_every_change_is_refused_and_the_store_stays_as_it_was(shown: Shown) -> None:
     before = snapshot(shown.sample.source.parent)
     numbers = [path for path, values in shown.sample.arrays.items() if np.asarray(values).dtype.kind in "iuf"]
@@ -114,7 +118,7 @@ def test_p1_every_change_is_refused_and_the_store_stays_as_it_was(shown: Shown) 
 # --- P2
 
 
-@mounted(SOURCES, VIEWS)
+@mounted(TABLE)
 def test_p2_size_is_truth(shown: Shown) -> None:
     rng = random.Random(2)
     further = shown.view.others if "a" in shown.sample.arrays else ()
@@ -122,7 +126,7 @@ def test_p2_size_is_truth(shown: Shown) -> None:
         read_as_large_as_it_says(path, rng)
 
 
-@mounted(["promised"], VIEWS)
+@mounted(PROMISED)
 def test_p2_each_chunk_has_its_elements_and_nothing_more_is_listed(shown: Shown) -> None:
     for place in PLACES:
         assert (shown.tree / shown.view.chunk("a", *place)).read_bytes() == shown.view.content(VALUES, *place)
@@ -160,7 +164,7 @@ def test_p3_absent_is_enoent_and_damage_is_not(store: Path, mount: MountFunction
     assert names_below(tree) == view.listing({*PLACES} - {(1, 1)}), "a damaged chunk is listed: it is there"
 
 
-@mounted(SOURCES, VIEWS)
+@mounted(TABLE)
 def test_p3_only_canonical_names_are_there(shown: Shown) -> None:
     for array, values in shown.sample.arrays.items():
         for name in shown.view.absent(array, np.ndim(values)):
@@ -363,14 +367,14 @@ def test_p8_names_from_a_store_forge_no_lines_and_command_no_terminal(store: Pat
 # --- P12
 
 
-@mounted(["promised"], CHUNKED)
+@mounted(PROMISED[:-1])
 def test_p12_two_readers_in_other_processes_agree(shown: Shown) -> None:
     for reader in shown.view.readers:
         values = read(shown.tree, reader)["a"].values
         np.testing.assert_array_equal(values.T if shown.view.turned and reader != "z5py-n5" else values, VALUES)
 
 
-@mounted(["promised"], [FILES])
+@mounted(PROMISED[-1:])
 def test_p12_every_file_has_the_elements(shown: Shown) -> None:
     """Read by numpy and h5py; what the programs of each field read: test_files_mount.py, scripts/legacy-check."""
     for _ in range(2):
