@@ -286,6 +286,7 @@ def _mutations(file: Path, directory: Path) -> Iterator[Check]:
         "truncate": lambda: os.truncate(file, 0),
         "chmod": lambda: os.chmod(file, 0o777),
         "chmod of a directory": lambda: os.chmod(directory, 0o777),
+        "chown to another": lambda: os.chown(file, 1, 1),
         "chown": lambda: os.chown(file, os.getuid(), os.getgid()),
         "utime": lambda: os.utime(file, (1, 1)),
         "utime of a directory": lambda: os.utime(directory, (1, 1)),

@@ -175,6 +175,7 @@ N5 = View(
 )
 _SUFFIXES = "json npy raw raw.nhdr raw.mhd nrrd mha csv h5 nc nii tif ome.tif envi envi.hdr preview.png"
 _FILES = [f"a.{suffix}" for suffix in _SUFFIXES.split()]
+_NOTHING = (".jpg", "[99999].npy", "[0", "[x].npy", "[1_0].npy", "[0x1].npy", ".slices/9999.tif", "b.npy", "b.h5")
 _REGIONS = [f"a[{region}].{suffix}" for region in ("3", "1:30:7,::-2", "5:5") for suffix in ("npy", "raw", "h5")]
 FILES = View(
     name="files",
@@ -185,7 +186,7 @@ FILES = View(
     encode=lambda part, _: part.tobytes(),
     read=lambda path: np.load(f"{path}.npy"),
     listed=frozenset(("index.html", "store.json", "store.h5", "store.nc", *_FILES)),
-    nothing=("{}.jpg", "{}[99999].npy", "{}[0", "{}[x].npy", "{}[1_0].npy", "{}[0x1].npy", "{}.slices/9999.tif", "{}b.npy"),
+    nothing=tuple(f"{{}}{end}" for end in _NOTHING),
     whole=("{}.npy", "{}.raw", "{}.csv", "{}.h5"),
     others=("a.npy", "a.ome.tif", "a.csv", "a.h5", "store.h5", "a[3:9,::2].nrrd", *_REGIONS),
 )
