@@ -9,9 +9,9 @@ from typing import Any
 import codec_writers
 import numpy as np
 import pytest
-from imagecodecs import numcodecs as images
 
 from fsbridge.codecs.ends import check_end
+from fsbridge.codecs.images import library
 from fsbridge.errors import CorruptData
 
 RNG = np.random.default_rng(5)
@@ -44,7 +44,7 @@ def assert_refused(codec: str, stored: bytes, options: dict[str, Any]) -> None:
 def test_sperr_data_have_the_length_that_they_say(
     values: np.ndarray, chunks: tuple[int, int, int] | None, mode: str | int, level: float, header: bool
 ) -> None:
-    codec = images.Sperr(mode=mode, level=level, chunks=chunks, header=header, shape=values.shape, dtype=values.dtype)
+    codec = library().Sperr(mode=mode, level=level, chunks=chunks, header=header, shape=values.shape, dtype=values.dtype)
     stored, options = bytes(codec.encode(values)), json.loads(json.dumps(codec.get_config()))
     check_end("sperr", memoryview(stored), options)
     for cut in make_cuts(stored):
@@ -64,7 +64,7 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("level", [None, 0.4])
 def test_jpeg_xr_data_have_the_image_and_the_alpha_plane_that_they_say(name: str, level: float | None) -> None:
-    stored = bytes(images.Jpegxr(level=level).encode(PICTURES[name]))
+    stored = bytes(library().Jpegxr(level=level).encode(PICTURES[name]))
     check_end("jpegxr", memoryview(stored), {})
     check_end("jpegxr", memoryview(stored + b"more"), {})
     for cut in make_cuts(stored):
@@ -73,7 +73,7 @@ def test_jpeg_xr_data_have_the_image_and_the_alpha_plane_that_they_say(name: str
 
 def test_the_length_of_a_jpeg_xr_alpha_plane_may_be_as_the_standard_has_it() -> None:
     """It is the number of bytes there, and with jxrlib the place where the plane ends."""
-    codec, stored = images.Jpegxr(), bytearray(images.Jpegxr().encode(PICTURES["alpha"]))
+    codec, stored = library().Jpegxr(), bytearray(library().Jpegxr().encode(PICTURES["alpha"]))
     at, size = (stored.index(struct.pack("<HHI", tag, 4, 1)) + 8 for tag in (0xBCC2, 0xBCC3))
     (start,), (end,) = struct.unpack_from("<I", stored, at), struct.unpack_from("<I", stored, size)
     assert end == len(stored)
@@ -99,7 +99,7 @@ def test_sperr_data_without_the_header_that_they_should_have_are_damage() -> Non
 
 def test_what_a_sperr_picture_lacks_behind_its_first_bit_stream_is_not_told() -> None:
     """The exception that docs/formats.md names."""
-    codec = images.Sperr(mode="pwe", level=0.3)
+    codec = library().Sperr(mode="pwe", level=0.3)
     stored, options = bytes(codec.encode(SLICE)), codec.get_config()
     first = 27 + 9 + -(-struct.unpack_from("<Q", stored, 28)[0] // 8)
     assert first < len(stored)
