@@ -26,7 +26,7 @@ class Key(str):
 
     @classmethod
     def parse(cls, text: str) -> Key:
-        """Return `text` as a key; NotFound unless each of its components can be one of a key."""
+        """Return `text` as a key; NotFound if one of its components cannot be part of a key."""
         key = cls(text)
         if text:
             for part in text.split("/"):
@@ -34,7 +34,7 @@ class Key(str):
         return key
 
     def __truediv__(self, name: str) -> Key:
-        """The key of `name` (one component) below this one."""
+        """Return the key of `name`, which is one component, below this one."""
         _check(name)
         if "/" in name:
             raise NotFound(f"{name!r} is not one key component")
@@ -53,7 +53,7 @@ class Key(str):
 
 def _check(part: str) -> None:
     if part in ("", ".", "..") or not is_path(part):
-        raise NotFound(f"{part!r} is no key component")
+        raise NotFound(f"{part!r} cannot be part of a key")
 
 
 def is_path(text: str) -> bool:
@@ -141,9 +141,9 @@ class Store(ABC):
 
     @abstractmethod
     def stat(self, key: Key, read: Range | None = None) -> Stat:
-        """Kind, size, time and version of the object or directory at `key`.
+        """Return kind, size, time and version of the object or directory at `key`.
 
-        `read`: `key` is that of an object, and these bytes of it will be read next; a remote store gets them with the stat.
+        `read`: given if `key` must be an object; the bytes that will be read next. A remote store gets them with the stat.
         """
 
     @abstractmethod
@@ -156,7 +156,7 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
-        """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
+        """Yield the members of the directory at `key` as the store tells them, in its own order; NotFound without directory.
 
         Members that are neither files nor directories are not listed. A link that leads nowhere or out of the root, and a
         member that the disk cannot tell of, are listed as `hidden` files: opening one raises the reason.
@@ -164,11 +164,11 @@ class Store(ABC):
 
     @abstractmethod
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        """mtimes (ns) of the members `names` of the directory at `key`, as `list` gives them; None for one that is gone."""
+        """Return the mtimes (ns) of the members `names` of a directory as `list` does; None for one that is gone."""
 
     @abstractmethod
     def describe(self, key: Key) -> str:
-        """`key` as a path for a message."""
+        """Return `key` as a path for a message."""
 
     # What only some stores are, do better, or can do: each default is right for all others
 
@@ -224,8 +224,7 @@ class Store(ABC):
     def stats(self, key: Key, names: Iterable[str]) -> Mapping[str, Stat | None]:
         """Return what `stat` says of members of the directory at `key`, which is opened only once; None: it is absent.
 
-        Members that only `stat` can tell about are left out. In a store where opening a directory costs nothing, these are
-        all.
+        Members that only `stat` can tell about are left out: all members, if this store opens directories at no cost.
         """
         return {}
 
@@ -236,7 +235,7 @@ class Store(ABC):
     # Of remote stores
 
     def listed_sizes(self, key: Key, names: Iterable[str]) -> Mapping[str, int]:
-        """Return the sizes of those objects in the directory at `key` that a listing has which is there already."""
+        """Return the sizes of those of the `names` in the directory at `key` that a remembered listing shows as objects."""
         return {}
 
     def holds(self, key: Key) -> bool:
@@ -244,7 +243,7 @@ class Store(ABC):
         return True
 
     def shows(self, key: Key) -> bool:
-        """True if a remembered listing, perhaps an old one, has an object at `key`. Asking for it may take a request."""
+        """True if a remembered listing, perhaps an old one, has an object at `key`. Its stat may not be known, though."""
         return False
 
     def lacks(self, key: Key) -> bool:
@@ -279,16 +278,16 @@ class Describes(Protocol):
     """A store, or anything else that can name its keys in messages."""
 
     def describe(self, key: Key) -> str:
-        """`key` for messages."""
+        """Return `key` as it is named in messages."""
 
 
 def check_limit(store: Describes, key: Key, size: int, limit: int) -> None:
     """Raise TooLarge if the object at `key` has more than `limit` bytes."""
     if size > limit:
-        raise TooLarge(f"{store.describe(key)}: {size} bytes stored, the limit here is {limit}")
+        raise TooLarge(f"{store.describe(key)}: has {size} bytes stored, and the limit here is {limit}")
 
 
 def check_range(store: Describes, key: Key, start: int, length: int, size: int) -> None:
     """Raise CorruptData if an object of `size` bytes does not have all the bytes [start, start + length)."""
     if start < 0 or length < 0 or start + length > size:
-        raise CorruptData(f"{store.describe(key)}: {length} bytes at {start} wanted of an object of {size}")
+        raise CorruptData(f"{store.describe(key)}: cannot give {length} bytes at {start} of an object of {size}")

@@ -112,7 +112,7 @@ class LocalStore(Store):
             os.close(fd)
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
-        """Members in the file system's own order, which is stable while the directory does not change."""
+        """Yield the members in the file system's own order, which is stable while the directory does not change."""
         asking.before_waiting()
         fd = self._files.open(key, LIST)
         refused: _Refused = []
@@ -147,13 +147,13 @@ class LocalStore(Store):
             _warn(refused)
 
     def _allow_damaged(self, key: Key, error: OSError, refused: _Refused) -> None:
-        """Let a listing continue after a damaged member; raise `error` if it is another one, or after too many of them."""
+        """Let a listing go on after the damaged member `key`; raise `error` if it has another cause, or after many."""
         if error.errno not in _DAMAGED or sum(isinstance(damage, OSError) for damage in refused) >= DAMAGED_MEMBERS:
             raise error
         refused.append(named(error, self.describe(key)))
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        """Yield names from the directory alone, without a look at links."""
+        """Yield the names that the directory holds, without following links."""
         asking.before_waiting()
         fd = self._files.open(key, LIST)
         try:
@@ -228,7 +228,7 @@ class LocalStore(Store):
                 yield from members
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        """Return mtimes by one call each: the directory is opened once, and only links are resolved beneath the root."""
+        """Return mtimes, by one stat of each member. The directory is opened only once; links are followed like any path."""
         asking.before_waiting()
         fd = self._files.open(key, LOOK | os.O_DIRECTORY)
         times: list[int | None] = []

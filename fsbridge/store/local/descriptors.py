@@ -295,7 +295,7 @@ class Root:
         return opened
 
     def _now_cached(self) -> OpenedRoot:
-        """Return the present directory without waiting; its path is checked once in each `asking.without_waiting`."""
+        """Return the present directory without waiting. Its path is checked only once in each `asking.without_waiting`."""
         opened = self.near()
         status = look_cached(self._path)
         if (status.st_dev, status.st_ino) != opened.identity:

@@ -83,7 +83,7 @@ def is_version(stat: Stat, etag: str) -> bool:
 
 
 def is_settled(meta: Object) -> bool:
-    """Tell whether no other bytes can have the object's version, whatever the server's clock says."""
+    """True if a change must give the object another version, as far as its ETag and our own clock can tell."""
     etag = meta.etag
     of_bytes = etag is not None and not is_weak(etag) and (len(etag) >= DIGEST_CHARS or etag.startswith(_CLOUD))
     return of_bytes or abs(time.time() - meta.mtime_ns / 1e9) > COARSE_SECONDS
@@ -107,8 +107,8 @@ def stat_of(meta: Object, clock: ServerClock | None = None, asked: float = -math
 class ListedLevel:
     """The members of one directory: names in order, with size, mtime (ns) and `etag_number` of each object.
 
-    `asked`: when they were asked for (`time.monotonic`). `unsettled`: names of objects with a version that other bytes may
-    have, too, unless the server's clock tells otherwise.
+    `asked`: when they were asked for (`time.monotonic`). `unsettled`: names of objects whose version other bytes may have,
+    too; the server's clock may tell later that this is impossible.
     """
 
     __slots__ = ("asked", "etags", "mtimes", "names", "prefixes", "sizes", "unsettled")
@@ -215,8 +215,9 @@ class Answers:
     def fresh(self, key: Key, noted: bool = True) -> KnownObject | None:
         """Return the last answer if it is young enough for the question.
 
-        `noted`: note its use, so that the kernel keeps what is made of it only for the rest of its time. That is not done
-        with listings: all that they show would end at once, in the midst of the walk for which they were made.
+        `noted`: note that it is used, so that the kernel keeps a reply made of it no longer than the answer is believed.
+        The use of a listing is never noted: all replies made of one listing would expire together, in the midst of the walk
+        for which it was made.
         """
         known = self._objects.get(key)
         if known is None or known.asked <= self.since(known.stat is None or known.stat.settled):
@@ -228,7 +229,7 @@ class Answers:
     def put(self, key: Key, stat: Stat | None, etag: str | None = None, asked: float | None = None) -> KnownObject:
         """Remember an answer, and that all directories above an object exist.
 
-        `asked`: when the server gave it, if it was asked about other objects, too; None: just now.
+        `asked`: when the server gave the answer, if that was about other objects, too; None: just now, about this object.
         """
         alone = asked is None
         known = self._objects.put(key, KnownObject(stat, etag, time.monotonic() if asked is None else asked, alone))
@@ -248,7 +249,7 @@ class Answers:
         return renewed
 
     def forget(self, key: Key) -> None:
-        """Forget an object, because what was known about it is wrong, and the listing beside it, which is doubtful."""
+        """Forget what is known about an object, because it is wrong, and the listing of its directory, which may be, too."""
         self._objects.drop(key)
         self._levels.drop(key.parent)
 
@@ -324,7 +325,7 @@ class Answers:
             self.put_level(place, level)
 
     def knows_tree(self, key: Key, since: float) -> bool:
-        """True if all that lies beneath `key`, or a directory above it, was listed together, asked for after `since`."""
+        """True if one listing, asked for after `since`, has all that lies beneath `key` or beneath a directory above it."""
         while (asked := self._trees.get(key)) is None or asked <= since:
             if not key:
                 return False

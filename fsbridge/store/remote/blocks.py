@@ -263,7 +263,7 @@ class BlockCache:
         return self._used + more <= self._size and self._short_of(more) <= 0
 
     def _short_of(self, more: int) -> int:
-        """Return how many bytes the disk lacks for these and for what stays free; at least 1 if it lacks files."""
+        """Return how many bytes to free for `more` and for what must stay free; at least 1 if the disk lacks inodes."""
         disk = self._statvfs(self._folder)
         short = int(disk.f_blocks * disk.f_frsize * FREE_PART) + more - disk.f_bavail * disk.f_frsize
         return max(short, 1) if disk.f_favail < disk.f_files * FREE_PART else short

@@ -113,7 +113,7 @@ class Response:
         self._place = place
 
     def body(self) -> memoryview:
-        """All bytes of the range; Unreachable when the server sends fewer."""
+        """Return all bytes of the range; Unreachable when the server sends fewer."""
         try:
             data = memoryview(_call(self._result.bytes))
         except Exception as error:
@@ -124,7 +124,7 @@ class Response:
 
 
 class Client:
-    """The store at `location`."""
+    """Sends requests to the store at `location`."""
 
     def __init__(self, location: Location, remote: Remote) -> None:
         self.location = location
@@ -207,7 +207,7 @@ class Client:
         return response.object
 
     def level(self, prefix: str) -> tuple[list[str], list[Object]]:
-        """Names of the prefixes, and the objects, directly below `prefix`; both empty when there is nothing."""
+        """Return the names of the prefixes, and the objects, directly below `prefix`; both are empty if nothing is there."""
         try:
             result = self._list(prefix, lambda: self._level(prefix))
         except OddKey:
@@ -228,7 +228,7 @@ class Client:
         return prefixes, objects
 
     def _level(self, prefix: str) -> Any:
-        """List one level by obstore's coroutine, because only that can be given up before the server has ended."""
+        """List one level by obstore's coroutine: of its calls only that can be given up while the server still sends."""
         import asyncio  # 13 ms, which no other part takes
 
         async def list_level() -> Any:
@@ -337,7 +337,7 @@ def _call(call: Callable[[], R]) -> R:
 
 
 def _compression(result: GetResult) -> str | None:
-    """Return how a web server has compressed what it sends, or None. `aws-chunked` and `utf-8`, which some say, do not."""
+    """Return how a web server has compressed an answer, or None. Some send `aws-chunked` or `utf-8`: no compression."""
     named = str(result.attributes.get("Content-Encoding") or "").lower().replace(" ", "").split(",")
     return next((encoding for encoding in named if encoding in _COMPRESSIONS), None)
 

@@ -51,7 +51,7 @@ def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float =
     )
     expected = len(names) / max(1, passed)
     if expected * len(first) > most:
-        raise TooLarge(f"{client.place(prefix)}: about {expected * len(first):.0f} keys")
+        raise TooLarge(f"{client.place(prefix)}: has about {expected * len(first):.0f} keys, the limit is {most}")
     yield first
     count = int(min(PARTS, expected / client.limits.part_pages, len(names) - passed)) if client.ordered else 1
     if count > 1:
@@ -217,7 +217,7 @@ class Listings:
     """The listings of one store, which say what exists while they are young enough. Thread-safe."""
 
     def __init__(self, client: Client, answers: Answers, read_ahead: bool) -> None:
-        """`read_ahead`: False if only what is asked for is listed."""
+        """`read_ahead`: True if directories may be listed before they are asked for."""
         self.listable = client.location.kind != "http"
         self.mtime_ns = 0
         """The mtime of all directories, because they have none of their own."""
@@ -236,7 +236,7 @@ class Listings:
         self._walks: OrderedDict[tuple[Key, bool], dict[str, float]] = OrderedDict()
 
     def known(self, key: Key) -> ListedLevel | None:
-        """The members of a directory, if a young enough listing is remembered."""
+        """Return the members of a directory if a young enough listing is remembered, else None."""
         return self._answers.level(key, self._answers.listed_since())
 
     def shows(self, key: Key) -> bool:
@@ -319,7 +319,7 @@ class Listings:
                 del self._arriving[key]
 
     def times(self, key: Key, names: Sequence[str]) -> list[int | None]:
-        """mtimes (ns) of members; None for what is not there."""
+        """Return the mtimes (ns) of members; None for what is not there."""
         if key in self._large:
             return [self.mtime_ns] * len(names)
         arriving = self._arriving.get(key)
@@ -384,7 +384,7 @@ class Listings:
         return (self._vast.get(key) or -1) >= most
 
     def _is_slow(self, key: Key) -> bool:
-        """True if listing all that lies beneath `key` took too long a short time ago: the server may be quicker later."""
+        """True if listing all that lies beneath `key` has lately taken too long. The server may be quicker later."""
         return (self._slow.get(key) or -math.inf) > self._answers.listed_since()
 
     def _ask_beneath(self, key: Key, cuts: Sequence[str], most: int, since: float) -> bool:

@@ -41,7 +41,7 @@ _IGNORED = "x-fsbridge"
 
 
 class OddKey(CorruptData):
-    """A listing has a key that no path can be."""
+    """A listing has a key that cannot be a path."""
 
 
 class OddPage(NamedTuple):

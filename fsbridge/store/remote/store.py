@@ -50,7 +50,7 @@ def object_store(location: Location, config: Config) -> ObjectStore:
 
 
 class ObjectStore(Store):
-    """`store.Store` for a `Client`."""
+    """The store (`store.Store`) that `client` sends requests to. Its answers are remembered in `answers`."""
 
     has_no_directories = remote = vouches = True
 

@@ -95,7 +95,7 @@ class Uploads:
             self._put(key, size, note, pieces)
 
     def _turn(self, size: int) -> AbstractContextManager[object]:
-        """Return the context in which an object of `size` bytes is sent. Large ones wait for it, which bounds memory."""
+        """Return the context in which to send an object of `size` bytes. It lets few large ones in at a time: memory."""
         return self._large if size > SMALL else nullcontext()
 
     def _put(self, key: str, size: int, note: str, pieces: Iterator[Piece]) -> None:
@@ -130,12 +130,12 @@ class Uploads:
 
 
 def part_bytes(size: int) -> int:
-    """Bytes of each part of an object: `PART`, or as many MiB as leave no more than `PARTS` of them."""
+    """Return the bytes of each part of an object: `PART`, or as many MiB as make no more than `PARTS` parts."""
     return max(PART, -(-size // PARTS // MIB) * MIB)
 
 
 def _noting(pieces: Iterator[Piece], failures: list[Exception]) -> Iterator[Piece]:
-    """Yield `pieces`. Add an error of reading them to `failures`, so that it is not taken for the server's."""
+    """Yield `pieces`. If reading one fails, add the error to `failures`, to tell it from an error of the server."""
     try:
         yield from pieces
     except Exception as error:

@@ -96,17 +96,17 @@ class Inflater:
             except zlib.error as error:
                 raise CorruptData(str(error)) from None
             if not (piece or feed or stream.eof) or (stream.eof and done + len(piece) < stop):
-                raise CorruptData(f"deflated data that end after {done + len(piece)} of {size} bytes")
+                raise CorruptData(f"the deflated data end after {done + len(piece)} of {size} bytes")
             taken = len(feed) - len(stream.unconsumed_tail)
             held, used = held[taken:], used + taken
             if done + len(piece) > size:
-                raise CorruptData(f"deflated data beyond the {size} bytes declared")
+                raise CorruptData(f"the deflated data go beyond the {size} bytes declared")
             parts.append(piece[max(0, start - done) : max(0, stop - done)])
             if (done + len(piece)) // self._step_bytes > done // self._step_bytes and not stream.eof:
                 self._keep(position, _State(done + len(piece), used, stream.copy()))
             done += len(piece)
         if stop == size and (used < stored or stream.unused_data):
-            raise CorruptData("bytes left over after the deflated data")
+            raise CorruptData("bytes are left over after the deflated data")
         return b"".join(parts)
 
     def _before(self, position: int, start: int) -> _State:
@@ -132,7 +132,7 @@ class OpenArchives:
     """The open archives of one mount, and the decoding states that are kept for them: both have a largest number."""
 
     def __init__(self, most: int = LIVE_ARCHIVES) -> None:
-        """`most`: open archives."""
+        """`most`: how many archives may be open at a time."""
         self.states: States = LRU(MAX_STATES)
         self._open: LRU[int, ZipStore] = LRU(most, ZipStore.rest)  # by id, unique while the store is in here
 
@@ -163,9 +163,10 @@ class _Archive:
 
 
 class ZipStore(Store):
-    """`store.Store` for the zip archive `file` (or a local path). `base` is the directory in it that is the root.
+    """The zip archive `file`, an object or a local path, as a store (`store.Store`).
 
-    `shared`: what it shares with the other archives of the mount. `suffixes`: names of directories that are stores.
+    `base`: the directory in the archive that is the store's root; None: a lone top directory whose name ends in one of
+    `suffixes`, or the top. `shared`: what this archive shares with the other archives of the mount.
     """
 
     rests = True
@@ -245,7 +246,7 @@ class ZipStore(Store):
         except FsbridgeError as error:
             raise error.at(self.describe(key)) from None
         if zlib.crc32(data) != member.crc:
-            raise CorruptData(f"{self.describe(key)}: wrong CRC-32")
+            raise CorruptData(f"{self.describe(key)}: its CRC-32 is wrong")
         return data, _member_stat(archive, member)
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
@@ -346,13 +347,13 @@ class ZipStore(Store):
         if member.flags & SPECIAL:
             raise Unsupported(LINK)
         if member.flags & ENCRYPTED:
-            raise Unsupported("encrypted")
+            raise Unsupported("is encrypted")
         if member.method not in (STORED, DEFLATED):
-            raise Unsupported(f"compression method {member.method}; only stored and deflated members are read")
+            raise Unsupported(f"has compression method {member.method}; only stored and deflated members are read")
         data = data_start(archive.blob.pread, archive.stat.size, self._name(key), member)
         if member.method == STORED:
             if member.stored != member.size:
-                raise CorruptData(f"stored as {member.stored} bytes, declared as {member.size}")
+                raise CorruptData(f"is stored with {member.stored} bytes, but declared to have {member.size}")
             return archive.blob.pread(data + start, length)
         # Deflate cannot shrink data by more than this factor.
         if member.size > member.stored * 1032:

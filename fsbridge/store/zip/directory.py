@@ -195,7 +195,7 @@ def read_directory(read: Read, size: int) -> ZipDirectory:
     """Read the central directory of an archive of `size` bytes. Raises CorruptData, TooLarge or Unsupported."""
     start, length, count = _find_directory(read, size)
     if length > MAX_DIRECTORY:
-        raise TooLarge(f"central directory of {length} bytes, the limit is {MAX_DIRECTORY}")
+        raise TooLarge(f"the central directory has {length} bytes, the limit is {MAX_DIRECTORY}")
     return _Builder(read(start, length), start).build(count)
 
 
@@ -211,7 +211,7 @@ def _find_directory(read: Read, size: int) -> tuple[int, int, int]:
                 break
         at = tail.rfind(END_SIGNATURE, 0, at)
     if at < 0:
-        raise CorruptData("no end of a zip archive: truncated, or still being written")
+        raise CorruptData("the end of a zip archive is missing: truncated, or still being written")
     _, disk, first_disk, here, count, length, start, _ = END.unpack_from(tail, at)
     end = tail_start + at
     if UNKNOWN16 in (disk, here, count) or UNKNOWN32 in (length, start):
@@ -219,7 +219,7 @@ def _find_directory(read: Read, size: int) -> tuple[int, int, int]:
         if directory is not None:
             return directory
     if disk or first_disk or here != count:
-        raise Unsupported("a zip archive of several parts")
+        raise Unsupported("the zip archive has several parts")
     if start + length > end:
         raise CorruptData("the central directory lies outside the archive")
     return start, length, count
@@ -233,14 +233,14 @@ def _find_zip64(read: Read, end: int) -> tuple[int, int, int] | None:
     if signature != END64_LOCATOR_SIGNATURE:
         return None
     if disk or disks > 1:
-        raise Unsupported("a zip archive of several parts")
+        raise Unsupported("the zip archive has several parts")
     if at + END64.size > end - END64_LOCATOR.size:
         raise CorruptData("the zip64 end record lies outside the archive")
     signature, _, _, _, disk, first_disk, here, count, length, start = END64.unpack(read(at, END64.size))
     if signature != END64_SIGNATURE:
-        raise CorruptData("no zip64 end record where its locator points")
+        raise CorruptData("there is no zip64 end record where its locator points")
     if disk or first_disk or here != count:
-        raise Unsupported("a zip archive of several parts")
+        raise Unsupported("the zip archive has several parts")
     if start + length > at:
         raise CorruptData("the central directory lies outside the archive")
     return start, length, count
@@ -263,7 +263,7 @@ class _Builder:
         """Parse the central directory of `count` entries, which lies at `start` of the archive."""
         self._walk()
         if len(self._positions) & UNKNOWN16 != count & UNKNOWN16:  # some writers without zip64 let the number overflow
-            raise CorruptData(f"{len(self._positions)} entries in the central directory where {count} were announced")
+            raise CorruptData(f"the central directory has {len(self._positions)} entries where {count} were announced")
         columns = self._columns()
         names = sorted(self._rows)
         directories = _directories(names, self._rows)
@@ -302,7 +302,7 @@ class _Builder:
             part = slice(first, first + BATCH_MEMBERS)
             entries = raw[positions[part, None] + bytes_of].view(HEADER)[:, 0]
             if (entries["signature"] != HEADER_SIGNATURE).any():
-                raise CorruptData("no entry of the central directory where one was expected")
+                raise CorruptData("an entry of the central directory is missing where one was expected")
             self._newer += int(np.count_nonzero(entries["needs"] & 0xFF > NEWEST))
             kind = (entries["attributes"] >> 16) & FILE_TYPE
             special = (entries["made_by"] >> 8 == 3) & ~np.isin(kind, (0, REGULAR, DIRECTORY))
@@ -323,7 +323,7 @@ class _Builder:
             extra = self._data[start : start + extra_length]
             values = _zip64_values(extra, int(size[row]), int(stored[row]), int(header[row]))
             if max(values) >= 2**62:
-                raise CorruptData("impossible sizes in a zip64 field")
+                raise CorruptData("a zip64 field has impossible sizes")
             size[row], stored[row], header[row] = values
 
     def _overlapping(self, headers: Column, stored: Column) -> Column:
@@ -349,7 +349,7 @@ def _zip64_values(extra: bytes, size: int, stored: int, header: int) -> tuple[in
                 stored = next(values) if stored == UNKNOWN32 else stored
                 header = next(values) if header == UNKNOWN32 else header
             except StopIteration:
-                raise CorruptData("a zip64 field that is too short") from None
+                raise CorruptData("a zip64 field is too short") from None
             break
         position += length
     return size, stored, header
