@@ -39,7 +39,7 @@ def send(sock: socket.socket, message: dict[str, Any], attachments: Sequence[byt
     message = {**message, "attachments": [len(part) for part in attachments]}
     text = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii")
     if len(text) > MAX_JSON_BYTES:
-        raise ProtocolError(f"message of {len(text)} bytes")
+        raise ProtocolError(f"the message has {len(text)} bytes, the limit is {MAX_JSON_BYTES}")
     sock.sendall(_LENGTH.pack(len(text)) + text)
     for part in attachments:
         sock.sendall(part)
@@ -52,18 +52,18 @@ def receive(sock: socket.socket, limit: int, deadline: Deadline | None = None) -
     """
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size, deadline))
     if length > MAX_JSON_BYTES:
-        raise ProtocolError(f"message of {length} bytes")
+        raise ProtocolError(f"the message has {length} bytes, the limit is {MAX_JSON_BYTES}")
     try:
         message = json.loads(bytes(_exactly(sock, length, deadline)))
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"no JSON: {error}") from None
+        raise ProtocolError(f"the message is not JSON: {error}") from None
     if not isinstance(message, dict):
-        raise ProtocolError("no JSON object")
+        raise ProtocolError("the message is not a JSON object")
     lengths = message.pop("attachments", None)
     if not isinstance(lengths, list) or len(lengths) > MAX_ATTACHMENTS:
-        raise ProtocolError("no list of attachments")
+        raise ProtocolError("the message does not list its attachments")
     if any(type(size) is not int or size < 0 for size in lengths) or sum(lengths) > limit:
-        raise ProtocolError(f"attachments of {lengths} bytes, the limit is {limit}")
+        raise ProtocolError(f"the attachments have {lengths} bytes, the limit is {limit} in all")
     return message, [_exactly(sock, size, deadline) for size in lengths]
 
 

@@ -73,7 +73,7 @@ class ChildTooSlow(ChildDied):
 
 
 class ChildEndless(ChildTooSlow):
-    """The child ended itself after computing for as long as the question allowed (`computing`, CPU seconds)."""
+    """The child ended itself after it had computed for all the CPU seconds that the question allowed (`computing`)."""
 
 
 class ChildGone(CorruptData):
@@ -173,7 +173,7 @@ class ChildProcess:
         """
         before_waiting()
         if self._inherited:
-            raise ChildGone("the child process is that of the parent process")
+            raise ChildGone("the child process belongs to the parent process, which forked this one")
         deadline = Deadline(seconds)
         if not self._lock.acquire(timeout=seconds):
             raise TimedOut(f"the child process was busy for {seconds:g} s")
@@ -192,10 +192,10 @@ class ChildProcess:
 
     def close(self) -> None:
         """End the child, whatever it does. A question in progress gets ChildGone."""
-        self._end(interesting=False)
+        self._end(find_reason=False)
 
-    def _end(self, interesting: bool = True) -> None:
-        """End the child. If `interesting`, find out how it had ended."""
+    def _end(self, find_reason: bool = True) -> None:
+        """End the child. `find_reason`: if it has ended before by itself, find out how, for the next message."""
         if self._inherited:
             return
         with self._ending:
@@ -203,7 +203,7 @@ class ChildProcess:
                 return
             self._ended = True
             self._kill()  # a child that is ending already keeps its own fate
-            gone = interesting and self._has_ended(END_SECONDS)
+            gone = find_reason and self._has_ended(END_SECONDS)
             os.close(self._handle)
             if gone:
                 status = self._starter.reap(self.pid)
@@ -250,7 +250,7 @@ class ChildProcess:
                 self._socket.settimeout(max(0.001, deadline.left))
                 protocol.send(self._socket, message, parts)
         except TimeoutError:
-            self._end(interesting=False)
+            self._end(find_reason=False)
             raise supplied.excuse() or ChildTooSlow("the child process did not answer in time and was ended") from None
         except (protocol.ProtocolError, OSError) as error:
             gone = self._ended
@@ -265,7 +265,7 @@ class ChildProcess:
                 raise ChildDied(f"the child process ended ({self._obituary()})") from None
             raise ChildDied(f"the child process answered nonsense and was ended: {error}") from None
         except BaseException:  # such as no memory: the next question would get the answer that is left behind
-            self._end(interesting=False)
+            self._end(find_reason=False)
             raise
         if supplied.failure is not None:  # whatever the child answered
             raise supplied.failure.anew()
@@ -287,7 +287,7 @@ class _Supplied:
         self.failure: FsbridgeError | None = None
 
     def give(self, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """Return what the child wants. After the first failure it gets only refusals, so that its answer comes soon."""
+        """Return what the child wants. After the first failure the child gets only refusals, so that it answers soon."""
         assert self._supply is not None
         if self.failure is None:
             watch = Stopwatch()

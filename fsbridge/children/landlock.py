@@ -35,10 +35,10 @@ def version() -> int:
 
 
 def ruleset(readable: Sequence[str]) -> int:
-    """A descriptor of the rules: files, and folders with all below them, to read; from version 4 on no TCP connection.
+    """Return a descriptor of rules: only `readable` may be opened, and only to read; from version 4 on no TCP connection.
 
-    Rules are about what is at a path now (inodes), not about the path. What is not there is left out. Raises OSError where
-    the kernel has no Landlock.
+    `readable`: files, and folders with all below them. A rule is about the inode that is at a path now, and a path with
+    nothing there gets no rule. Raises OSError where the kernel has no Landlock.
     """
     known = version()
     rights = (1 << _FS_RIGHTS.get(min(known, 5), 16)) - 1

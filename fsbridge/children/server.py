@@ -126,8 +126,8 @@ class _Life:
         os.close(self._pipe[1])
         return self._pipe[0]
 
-    def vain(self) -> None:
-        """Close the descriptors if no child could be forked."""
+    def close(self) -> None:
+        """Close the descriptors: no child could be forked."""
         for end in self._pipe or ():
             os.close(end)
 
@@ -140,7 +140,7 @@ def _start(control: socket.socket, child: Serve, descriptor: int) -> None:
     except OSError as error:  # the system has no room for another process now
         os.close(descriptor)
         if life is not None:
-            life.vain()
+            life.close()
         control.send(NO + (error.strerror or "?").encode()[: MESSAGE_BYTES - len(NO)])
         return
     if number == 0:

@@ -58,7 +58,7 @@ class Starter:
         self._living: set[int] = set()
 
     def begin(self) -> None:
-        """Start the process if it does not run, and wait until it can fork. It needs no file of the package any more."""
+        """Start the process if it does not run, and wait until it can fork. From then on it reads no file of the package."""
         with self._lock, contextlib.suppress(OSError):
             if self._control is None:
                 self._launch()
@@ -122,7 +122,7 @@ class Starter:
             self._end()
 
     def close_unused(self) -> None:
-        """End the process unless someone has a child of it."""
+        """End the process unless a child that it has forked is still in use."""
         with self._lock:
             if not self._living:
                 self._end()
@@ -141,7 +141,7 @@ class Starter:
         return ours
 
     def _start_kept(self, stdin: int) -> subprocess.Popen[bytes]:
-        """Start the process from a thread that lives as long as it, because the kernel kills it when that thread ends."""
+        """Start the process from a thread that ends only after it, because the kernel kills it when that thread ends."""
         started: SimpleQueue[subprocess.Popen[bytes] | Exception] = SimpleQueue()
 
         def keep() -> None:
@@ -181,7 +181,7 @@ class Starter:
 
 
 class _Shared:
-    """The starters of this process, and how many users they have that will say when they need them no longer."""
+    """The starters of this process, and the number of their users: callers of `use` that have not called `end_use` yet."""
 
     def __init__(self) -> None:
         self.starters: dict[Program, Starter] = {}

@@ -45,18 +45,18 @@ _inherited: list[object] = []
 
 
 class PerProcess(Generic[T]):
-    """Something that a forked process makes again at its first use. Thread-safe."""
+    """A thing that each process has of its own: a forked process makes another at its first use. Thread-safe."""
 
     def __init__(self, made: T | None, make: Callable[[], T]) -> None:
-        """`made`: the one of this process, if there is one yet; `make` makes that of a forked one, and may raise."""
+        """`made`: the thing that this process has, None if it has none yet. `make`: makes one later; may raise."""
         self.made = made
-        """What this process has made, without making it now."""
+        """What belongs to this process; None if it has not been made yet."""
         self._make = make
         self._lock = threading.Lock()
         _kept.add(self)
 
     def get(self) -> T:
-        """Return what this process has, made now if it is a forked one and this is the first use."""
+        """Return the thing that belongs to this process. It is made now if the process has none yet."""
         made = self.made
         if made is None:
             with self._lock:
@@ -64,7 +64,7 @@ class PerProcess(Generic[T]):
         return made
 
     def renew(self) -> None:
-        """Put what was inherited aside."""
+        """Put aside the thing that this forked process has inherited: the next `get` makes another."""
         _inherited.append(self.made)
         self.made = None
         self._lock = threading.Lock()

@@ -28,7 +28,7 @@ class Answer(Generic[T]):
     """The result or error of a call that another thread makes."""
 
     def __init__(self, call: Callable[[], T], name: str) -> None:
-        """`name`: that of the thread."""
+        """Begin `call` on a new thread with this `name`."""
         self._here = threading.Event()
         self._outcome: tuple[T] | BaseException | None = None
         starting.start(partial(self._make, call), name)
@@ -78,8 +78,8 @@ def each(
 ) -> list[U]:
     """Return the results of `call` for each of `given`, in their order; at most `most` calls run at a time.
 
-    After the first error, which is raised, no further call begins; nor after the `deadline`, with TimedOut. `start` starts
-    the threads.
+    After the first error no further call begins, and the error is raised. After the `deadline` no further call begins
+    either, and TimedOut is raised. `start` starts the threads.
     """
     if len(given) < 2:
         return [call(one) for one in given]
@@ -96,7 +96,7 @@ def each(
                 if number is None:
                     return
                 if deadline is not None and deadline.passed:
-                    raise TimedOut("no answer in time")
+                    raise TimedOut("the answers did not come in time")
                 results[number] = call(given[number])
         except BaseException as error:
             errors.append(error)

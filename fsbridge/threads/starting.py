@@ -119,7 +119,7 @@ class ThreadStarter:
         self._starts: _Starts | None = None
 
     def begin(self) -> None:
-        """Have threads that cannot be started at once started later, from now on. For a process that will not fork."""
+        """From now on start a thread later if it cannot be started at once. Only for a process that will not fork."""
         self._starts = self._starts or _Starts(self._again_seconds)
 
     def start(self, target: Callable[[], object], name: str) -> None:

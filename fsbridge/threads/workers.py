@@ -132,7 +132,7 @@ class Workers:
                 self._make_way()
 
     def _next(self) -> Callable[[], object] | None:
-        """Return the next job; None for a thread that is to end, which then counts as ended for later submissions."""
+        """Return the next job; None if the calling thread must end, which from then on does not count as running."""
         with self._changed:
             if self._running > self._count_allowed():  # the thread that this one replaced is free again
                 self._running -= 1
@@ -189,7 +189,7 @@ class HungMembers(Generic[R]):
     def __init__(
         self, patience: float = PATIENCE_SECONDS, known_patience: float = KNOWN_SECONDS, most_hanging: int = HANGING
     ) -> None:
-        """`patience`, `known_patience`: seconds to wait for a member that is not known, and for one that is."""
+        """`patience`, `known_patience`: seconds to wait for a member that is not known, and for one that is known."""
         self._patience = patience
         self._known_patience = known_patience
         self._most_hanging = most_hanging
