@@ -224,7 +224,7 @@ class Daemon:
 
 
 def kernel_options(config: Config) -> set[str]:
-    """Options for libfuse: always read-only and with the kernel's own permission checks."""
+    """Return the options for libfuse: always read-only and with the kernel's own permission checks."""
     options = {"ro", "default_permissions", *config.kernel_options}
     for name, value in (("subtype", "fsbridge"), ("fsname", config.place)):
         given = [option for option in options if option.startswith(f"{name}=")]
@@ -236,7 +236,7 @@ def kernel_options(config: Config) -> set[str]:
 
 
 def _root_device(mountpoint: str, folders: str | None = None) -> int:
-    """Return the device number of the mounted root, which another process asks for; OSError if it does not answer.
+    """Return the device number of the mounted root, found by another process; OSError if that process fails.
 
     A thread of this process that waits for the mount could not be killed: it holds /dev/fuse open, so its request would
     neither be answered nor aborted, and `kill -9` would leave a mount that hangs instead of ENOTCONN.
@@ -262,7 +262,7 @@ def _octal(text: str) -> str:
 
 
 def _nameless(make: Callable[[str], int]) -> int:
-    """Return a file without a name: what `make` makes, in memory, if that is permitted (some seccomp filters forbid it)."""
+    """Return a descriptor of a file without a name: one that `make` makes in memory; on disk if a filter forbids that."""
     try:
         return make("stderr")
     except OSError:
@@ -315,7 +315,7 @@ async def notify_regularly(words: Callable[[], str]) -> None:
 
 
 def watchdog_seconds() -> float:
-    """Seconds within which systemd wants to hear from this process; 0 if it does not."""
+    """Return the seconds within which systemd wants to hear from this process; 0 if it does not watch it."""
     text, process = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not text.isdecimal() or (process and process != str(os.getpid())):
         return 0.0

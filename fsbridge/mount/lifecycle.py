@@ -163,7 +163,7 @@ def _say_where(
 
 
 def _is_first(mounts: Sequence[preflight.Mounted]) -> bool:
-    """True if there is one mount of fsbridge at most."""
+    """True if this machine has no other mount of fsbridge: at most one in all."""
     return sum(mount.fstype == "fuse.fsbridge" for mount in mounts) <= 1
 
 

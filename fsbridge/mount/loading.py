@@ -66,7 +66,7 @@ def _load_files(config: Config) -> None:
 
 
 def _complete(package: ModuleType, everything: bool = False) -> None:
-    """Import all modules of a package, and those of its subpackages in use, or with `everything` of all."""
+    """Import the modules of a package, and of the packages in it that are imported already; or of all (`everything`)."""
     for entry in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         wanted = everything or not entry.ispkg or entry.name in sys.modules
         if wanted and entry.name.rpartition(".")[2] not in LEFT_OUT:

@@ -227,7 +227,7 @@ def check_device(device: str = "/dev/fuse") -> None:
 
 
 def without_fuse(error: OSError) -> SetupError:
-    """Return the error for a device of FUSE that cannot be opened. Its hint names what works all the same."""
+    """Return the error for a device of FUSE that cannot be opened. Its hint names the commands that need no FUSE."""
     if error.errno == errno.ENOENT:
         hint = "load the module with: modprobe fuse   (containers need --device /dev/fuse --cap-add SYS_ADMIN)"
         return SetupError("/dev/fuse does not exist", f"{hint}; {WITHOUT}", SYSTEM)
@@ -331,7 +331,7 @@ def _alias(path: str, table: list[Mounted]) -> str:
 
 
 def _cover(path: str, table: list[Mounted]) -> Mounted | None:
-    """Return the mount that contains `path`, a real path; None if a chroot hides that mount."""
+    """Return the mount on which the real path `path` lies; None if a chroot hides that mount."""
     cover: Mounted | None = None
     for mount in table:
         if _beneath(path, mount.point) and (cover is None or len(mount.point) >= len(cover.point)):

@@ -114,7 +114,7 @@ class _Signals:
 def run_with_mount(config: Config, command: Callable[[str], tuple[list[str], dict[str, str]]]) -> int:
     """Run a program with the mount, and return its exit code. `command` maps the mount's path to words and environment.
 
-    SetupError if it could not be mounted. The process ends soon afterwards: its signal handlers stay as they are.
+    SetupError if it could not be mounted. The signal handlers are not restored, because this process must end soon.
     """
     folder = tempfile.mkdtemp(prefix="fsbridge-")
     try:
