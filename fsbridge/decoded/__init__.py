@@ -87,7 +87,7 @@ class _Moment(NamedTuple):
         return cls(time.monotonic_ns(), time.time_ns())
 
     def before(self, changed_ns: int) -> bool:
-        """True if a change that has this date may have come after the moment, even if the clock was set back meanwhile."""
+        """True if a change dated `changed_ns` may have come after this moment, even if the clock was set back since."""
         monotonic, present = self.now()
         set_back = (self.time_ns - self.monotonic_ns) - (present - monotonic)
         return changed_ns > self.time_ns - max(0, set_back)
@@ -97,10 +97,10 @@ class ArrayVersion:
     """One version of an array as a whole: its metadata, and every chunk as it was when it was first used (P9).
 
     A file made of many chunks reads through it. A chunk that was replaced, removed or added after its first use raises
-    Stale. So that all chunks are of one state, a moment is known at which all used ones were as they were used. A chunk that
-    has changed since then is used only after a look at all used ones: if they are unchanged, the moment is now, else Stale.
-    Without such a look this needs stores that tell when a chunk changed (`ChunkInfo.changed_ns`), or that change all chunks
-    at once (`Chunks.commit`). Thread-safe.
+    Stale. All used chunks are also of one state of the array: the object keeps a moment at which every used chunk was as it
+    was used. Before it uses a chunk that has changed after this moment, it looks at all used chunks again. If none has
+    changed, the moment becomes now; otherwise Stale is raised. One state can be promised only for a store that tells when a
+    chunk changed (`ChunkInfo.changed_ns`), or that changes all chunks at once (`Chunks.commit`). Thread-safe.
     """
 
     __slots__ = ("_blocks", "_commit", "_counts", "_limits", "_lock", "_looks", "_moment", "chunks")
@@ -119,9 +119,9 @@ class ArrayVersion:
 
     @property
     def version(self) -> Hashable:
-        """What stands for the bytes of this version: files for which it is equal have equal bytes and may share pages.
+        """What stands for this version's bytes: files with equal values have equal bytes, so they may share pages.
 
-        It is this object itself, or in an immutable store the array's version.
+        The value is this object itself; in an immutable store it is the array's version.
         """
         return self.chunks.array.version if self.chunks.immutable else self
 
@@ -141,7 +141,7 @@ class ArrayVersion:
             raise
         self.chunks.check()
         if not self._is_committed():
-            raise Stale("the array was changed by a commit, or another one has taken its place")
+            raise Stale("the array was changed by a commit, or another array has taken its place")
         if self._moment.before(self._changed_ns(indices, infos)):
             self._move_on()
         return [
@@ -150,7 +150,7 @@ class ArrayVersion:
         ]
 
     def _changed_ns(self, indices: Sequence[Index], infos: Sequence[ChunkInfo | None]) -> int:
-        """Return when one of the chunks that were found or found missing may have changed last."""
+        """Return the latest time (ns, of files) at which one of the chunks may have been changed or, if missing, removed."""
         if self.chunks.immutable:
             return 0
         missing = [index for index, info in zip(indices, infos, strict=True) if info is None]
@@ -158,7 +158,7 @@ class ArrayVersion:
         return max([removed, *(info.changed_ns for info in infos if info is not None)])
 
     def _move_on(self) -> None:
-        """Make the present moment the one at which all chunks are as they were used; Stale if one of them is not."""
+        """Look at all used chunks again, and set the moment to now; Stale if one of them has changed since its use."""
         if not self._is_unchanged(self._limits.read_seconds):
             raise Stale("chunks of the array were changed after others had been read")
 
@@ -171,7 +171,7 @@ class ArrayVersion:
         return [self._note_use(index, info, looks) for index, info in zip(indices, self._find_all(indices), strict=True)]
 
     def _note_use(self, index: Index, info: ChunkInfo | None, looks: int) -> ChunkInfo | None:
-        """Record that a chunk was found like this, and return it. `looks`: the value of `_looks` before it was found."""
+        """Record that the chunk at `index` was found as `info`, and return that. `looks`: `_looks` before it was found."""
         block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
         while True:
             version = _version_number(info)
@@ -237,7 +237,7 @@ class ArrayVersion:
         return UsedChunks(self.chunks.array.version, self._commit, runs, _sum(versions))
 
     def resume(self, used_chunks: UsedChunks) -> None:
-        """Continue another `ArrayVersion` that used these chunks; Stale if one of them has changed."""
+        """Use the chunks that another `ArrayVersion` has used, as it did; Stale if one of them has changed since."""
         if self.chunks.immutable:
             return
         same = (used_chunks.version, used_chunks.commit) == (self.chunks.array.version, self._commit)
@@ -265,7 +265,7 @@ class ArrayVersion:
         return tuple(reversed(coordinates))
 
     def _find_all(self, indices: Sequence[Index], deadline: Deadline | None = None) -> list[ChunkInfo | None]:
-        """Do what `_find` does for several chunks; with a deadline by requests at the same time, and TimedOut after it."""
+        """Do what `_find` does for several chunks. With a `deadline`: in parallel if remote; TimedOut when it has passed."""
         together = self.chunks.array.chunks.find_all(indices) if len(indices) > 1 else {}
         infos = {index: info for index, info in together.items() if info is None or info.settled}
         left = [index for index in indices if index not in infos]
@@ -276,9 +276,9 @@ class ArrayVersion:
         return [infos[index] for index in indices]
 
     def _find(self, index: Index) -> ChunkInfo | None:
-        """Find the stored chunk, or None, and wait until any later change of it would show as another version.
+        """Return the stored chunk, or None if there is none. If the chunk's version is unsettled, wait until it is settled.
 
-        In an immutable store it does not wait. Raises Stale if the chunk keeps changing or never gets that far.
+        In an immutable store, do not wait. Raises Stale if the chunk keeps changing, or stays unsettled for too long.
         """
         before, limits = None, self._limits
         for tried in range(limits.tick_tries + limits.slow_tries):

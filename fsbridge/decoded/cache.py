@@ -85,7 +85,7 @@ class ChunkCache:
         self._hits = self._misses = self._decoded = 0
 
     def peek(self, key: Hashable) -> memoryview | None:
-        """The chunk if it is decoded. Never waits for a decoding."""
+        """Return the chunk if it is decoded, else None. Never waits for a decoding."""
         with self._lock:
             view = self._entries.get(key)
             return None if view is None else self._note_hit(key, view)
@@ -151,14 +151,14 @@ class ChunkCache:
             self._evict(key)
 
     def gauges(self) -> Gauges:
-        """Present sizes, for tests and statistics."""
+        """Return how much the cache holds now, for tests and statistics."""
         with self._lock:
             self._reclaim()
             cached = sum(len(view) for view in self._entries.values())
             return Gauges(cached, len(self._entries), self._used, self._spare.nbytes, len(self._loads))
 
     def counts(self) -> CacheCounts:
-        """What has been counted since the cache was made."""
+        """Return what has been counted since the cache was made."""
         return CacheCounts(self._hits, self._misses, self._decoded)
 
     def count_apart(self, size: int) -> None:
@@ -241,7 +241,7 @@ class ChunkCache:
         return self._fill(size, capacity, load, encoded)
 
     def _fill(self, size: int, capacity: int, load: Callable[[memoryview], None], encoded: int) -> memoryview:
-        """A buffer filled by `load`; `capacity + encoded` bytes have been reserved."""
+        """Return a buffer filled by `load`. The caller has reserved `capacity + encoded` bytes for it."""
         try:
             outer = self._here.filling
             buffer = self._buffer(size, capacity)
@@ -314,9 +314,10 @@ class ChunkCache:
         """
         most = limit if limit < self.budget else LARGEST_CHUNK
         if size > most:
-            return TooLarge(f"a chunk of {size} bytes; the limit is {most}, however large the cache is")
+            return TooLarge(f"a chunk has {size} bytes; the limit is {most}, however large the cache is")
         enough = -(-max(2 * size, needed) // MIB)
-        return TooLarge(f"chunk of {size} bytes, too large for a cache of {self.budget}: --cache-size {enough}M permits it")
+        permits = f"--cache-size {enough}M permits it"
+        return TooLarge(f"a chunk of {size} bytes is too large for a cache of {self.budget}: {permits}")
 
     def _reserve(self, amount: int, capacity: int, deadline: Deadline) -> None:
         """Wait for room and count `amount` bytes as used, among them a buffer of `capacity` bytes."""
@@ -335,7 +336,7 @@ class ChunkCache:
             time.sleep(_POLL_SECONDS)
 
     def _full(self) -> OutOfBudget:
-        return OutOfBudget(f"no room for one more chunk within {self._patience:g} s; see --cache-size")
+        return OutOfBudget(f"there was no room for one more chunk within {self._patience:g} s; see --cache-size")
 
     def _take(self, amount: int, capacity: int, polite: bool = False) -> bool:
         """Count `amount` bytes as used if room can be made for them now (the lock is held), see `_make_room`."""
@@ -383,7 +384,7 @@ class ChunkCache:
 
     @property
     def _beside(self) -> int:
-        """Bytes that many small chunks take besides their data (the lock is held)."""
+        """The bytes that many small chunks take besides their data (the caller holds the lock)."""
         return _BESIDE_BYTES * max(0, len(self._entries) - _UNCOUNTED)
 
     def _evict(self, key: Hashable) -> None:

@@ -66,7 +66,7 @@ class DecodedChunks:
         return self.array.metadata
 
     def size(self, index: Index) -> int | None:
-        """Decoded bytes of the chunk at `index`; None when only its stored bytes can tell."""
+        """Return the decoded bytes of the chunk at `index`; None if only its stored bytes can tell."""
         return self.array.metadata.chunk_bytes(index) if self._regular is None else self._regular
 
     def find(self, index: Index, version: Hashable = None) -> ChunkInfo:
@@ -90,7 +90,7 @@ class DecodedChunks:
             return size
         if self.metadata.varlength:
             return self.array.chunks.size(index, info)
-        return len(self._unsized(index, info, identify(info)))
+        return len(self._decode_unsized(index, info, identify(info)))
 
     def open(self, index: Index, version: Hashable = None) -> DecodedChunk:
         """Open the chunk as it is now; Stale if it is not of `version` (if given), or if the array's metadata has changed.
@@ -118,7 +118,7 @@ class DecodedChunks:
         return self.cache.holds(key)
 
     def find_prefix(self, prefix: Index) -> int:
-        """mtime (ns) of the set of stored chunks that begin with `prefix`, see `model.Chunks`; Stale as for `find`."""
+        """Return the mtime (ns) of the set of chunks stored below `prefix`, see `model.Chunks`; Stale as in `find`."""
         try:
             return self.array.chunks.find_prefix(prefix)
         except (NotFound, CorruptData):
@@ -189,14 +189,14 @@ class DecodedChunks:
         size = self.size(index)
         if size is None:
             before_waiting()
-            size = len(self._unsized(index, info, version))
+            size = len(self._decode_unsized(index, info, version))
         return DecodedChunk(self, index, info, version, size)
 
-    def _unsized(self, index: Index, info: ChunkInfo, version: Hashable) -> memoryview:
-        """Return all bytes of a chunk with a size that only decoding tells.
+    def _decode_unsized(self, index: Index, info: ChunkInfo, version: Hashable) -> memoryview:
+        """Decode a chunk whose size only decoding tells, and return all of its bytes.
 
-        First memory for the likely size is reserved, and no more is decoded. If that fails, decoding starts again with
-        memory for the largest possible size.
+        The first attempt reserves memory for the likely size and fails if the chunk is larger. The second one reserves
+        memory for the largest size that is permitted.
         """
         most = min(self.max_chunk, self.cache.budget // 2)
         likely = max(_LIKELY_BYTES, _LIKELY_TIMES * info.stored) if self._largest is None else self._largest
@@ -261,7 +261,7 @@ class DecodedChunk(Handle):
         if self.size > of.max_chunk:
             raise of.cache.refusal(self.size, of.max_chunk, self.size + info.stored)
         if of.size(index) is None:
-            return of._unsized(index, info, self.version)
+            return of._decode_unsized(index, info, self.version)
         return of.cache.get(self.key, self.size, lambda out: of.array.chunks.read_into(index, info, out), info.stored)
 
     def _selective(self, offset: int, stop: int) -> bool:

@@ -51,7 +51,7 @@ class Gauges:
 
 
 class CacheCounts(NamedTuple):
-    """What a cache has done since it was made: chunks found in it and not, bytes decoded."""
+    """What a cache has done since it was made: how many chunks it had, how many it had not, and the bytes decoded."""
 
     hits: int
     misses: int
@@ -136,7 +136,7 @@ class Spare:
         self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
 
     def take(self, capacity: int, most: int) -> Slot:
-        """Return a buffer of that size, if need be from a fresh block, which adds at most `most` unused ones."""
+        """Return a buffer of that size. If there is none, map a block for it, with room for at most `most` further ones."""
         free = self._free.setdefault(capacity, deque())
         if not free:  # the siblings of a fresh one count as free buffers from the beginning
             free += self._fresh.slots(capacity, 1 + most)
@@ -199,7 +199,7 @@ class Decoding:
         self.under_way.acquire()
 
     def wait(self, deadline: Deadline) -> bool:
-        """Wait for its end; False if it has no memory at `deadline`, and so may never end."""
+        """Wait until the decoding has ended. False if it still has no memory at `deadline`, because it may never end."""
         if not self.under_way.acquire(timeout=deadline.left):
             if not self.placed:
                 return False
@@ -233,7 +233,7 @@ class Unasked:
         self.nbytes += size
 
     def note_asked(self, key: Hashable) -> None:
-        """Note that a reader has asked for a chunk, or that it was evicted."""
+        """Note that a reader has asked for a chunk, or that the chunk was evicted."""
         self.nbytes -= self._sizes.pop(key, 0)
 
     def keep(self, keys: Collection[Hashable]) -> None:
@@ -259,7 +259,7 @@ class TurnSeconds:
 
 
 class Turns:
-    """The turns of one cache of `budget` bytes; its lock protects them."""
+    """Which large chunks have a turn now, in one cache of `budget` bytes; the cache's lock protects this object."""
 
     def __init__(self, budget: int, seconds: TurnSeconds) -> None:
         self._budget = budget

@@ -295,7 +295,7 @@ def test_p6_a_chunk_larger_than_the_cache_is_read_by_ranges(
     assert max(asked) <= 30
     assert not chunks.decoded
     array.chunks = FakeChunks(chunks.stored)  # without ranges
-    with pytest.raises(TooLarge, match="chunk of 252 bytes, too large for a cache of 250: --cache-size 1M permits it"):
+    with pytest.raises(TooLarge, match="a chunk of 252 bytes is too large for a cache of 250: --cache-size 1M permits it"):
         found.read(0, 1)
 
 
