@@ -108,7 +108,7 @@ def parse_address(number: Any) -> int:
 
 
 def parse_descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> list[bytes]:
-    """Return the answer of `node` for each member of a page, as JSON; empty if it must be asked for."""
+    """Return the answer of `node` for each member of a page, as JSON; empty for a member that must be asked about."""
     sizes = [parse_integer(size, 2**32) for size in _parse_list(answer, "sizes")]
     if len(attachments) != 1 or len(attachments[0]) != sum(sizes) or len(sizes) != len(_parse_list(answer, "members")):
         raise CorruptData("the HDF5 process sent malformed descriptions of members")
@@ -175,7 +175,7 @@ def parse_dataset(answer: Mapping[str, Any]) -> Dataset:
         raise CorruptData(f"{len(names)} dimension names do not fit shape {list(shape)}")
     filters = _parse_list(answer, "filters")
     if len(filters) > MAX_FILTERS:
-        raise CorruptData(f"{len(filters)} filters, the limit is {MAX_FILTERS}")
+        raise CorruptData(f"the dataset has {len(filters)} filters, the limit is {MAX_FILTERS}")
     offset = answer.get("offset")
     return Dataset(
         dtype=dtype,
@@ -226,7 +226,7 @@ def _parse_filter(entry: Any) -> Filter:
 def _parse_extents(answer: Mapping[str, Any], key: str, least: int) -> tuple[int, ...]:
     extents = tuple(parse_integer(extent, MAX_EXTENT + 1) for extent in _parse_list(answer, key))
     if len(extents) > MAX_RANK or any(extent < least for extent in extents):
-        raise CorruptData(f"impossible {key} {list(extents)}")
+        raise CorruptData(f"the HDF5 process sent the impossible {key} {list(extents)}")
     return extents
 
 
@@ -238,7 +238,7 @@ def _parse_list(answer: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def parse_integer(value: Any, end: int) -> int:
-    """Return `value`, which must be a number from 0 to below `end`."""
+    """Return `value`; CorruptData unless it is an integer of at least 0 that is less than `end`."""
     if type(value) is not int or not 0 <= value < end:
         raise CorruptData(f"the HDF5 process sent {value!r} where a number below {end} was expected")
     return value

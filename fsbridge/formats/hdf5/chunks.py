@@ -83,7 +83,7 @@ class DatasetChunks(Chunks):
         if self.array.dataset.unreadable is not None:
             raise Unsupported(f"{self.array.place}: {self.array.dataset.unreadable}")
         if size is not None and size > limit:
-            raise TooLarge(f"chunk of {size} bytes, the limit is {limit}")
+            raise TooLarge(f"a chunk has {size} bytes, the limit is {limit}")
         _, attachments, _ = self.array.file.ask(
             question, version=self.array.version.file, limit=limit if size is None else size
         )
@@ -236,7 +236,7 @@ class TableChunks(DatasetChunks):
 
     def _check_size(self, address: ChunkAddress, size: int) -> None:
         if address.size != size:
-            raise CorruptData(f"unfiltered chunk of {address.size} bytes where {size} were expected")
+            raise CorruptData(f"an unfiltered chunk has {address.size} bytes where {size} were expected")
 
     def _find_mask(self, index: Index, address: ChunkAddress) -> int:
         """Return the filters that this chunk skipped as bits. An unfiltered edge chunk skipped all of them."""

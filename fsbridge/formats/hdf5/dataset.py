@@ -128,7 +128,7 @@ def array_metadata(description: Dataset, kind: ShownType, slab_bytes: int) -> Ar
 
 
 def _refusal(description: Dataset) -> str | None:
-    """Return why elements, or chunks that went through all filters, cannot be read."""
+    """Return why elements, or chunks that went through all filters, cannot be read; None if they can be read."""
     if description.unreadable is not None:
         return description.unreadable
     try:
@@ -139,7 +139,10 @@ def _refusal(description: Dataset) -> str | None:
 
 
 def _edges(description: Dataset, shape: tuple[int, ...], slab_bytes: int) -> tuple[int, ...]:
-    """Return the file's chunk shape, or that of slabs: the slowest axes cut to one, the next one evenly, the rest not."""
+    """Return the file's chunk shape. If it has none, return that of slabs of at most `slab_bytes`.
+
+    The slowest axes of a slab have the length 1, the next axis is cut evenly, and the others are not cut.
+    """
     if description.chunks is not None and not description.null:
         return description.chunks
     size = description.dtype["size"]

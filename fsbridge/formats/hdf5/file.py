@@ -287,7 +287,7 @@ class HDF5File:
         )
 
     def _show(self, child: ChildProcess, data_version: DataVersion, seconds: float) -> None:
-        """Let the child open this version of the file, unless it has it open.
+        """Let the child open this version of the file, unless the child has it open already.
 
         A version that cannot be opened is not retried soon.
         """

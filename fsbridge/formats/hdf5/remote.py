@@ -84,7 +84,7 @@ class RemoteFile:
 
 
 def _stat_of(file: RemoteFile) -> Stat | None:
-    """Return what is there now, or None."""
+    """Return the stat of the object that is there now, or None if there is none."""
     try:
         return file.look()
     except NotFound:
@@ -92,7 +92,7 @@ def _stat_of(file: RemoteFile) -> Stat | None:
 
 
 def remote_file(store: Store, key: Key, folders: Sequence[str], shared: Shared) -> RemoteFile:
-    """Return the object `key` of a remote store, which may lead to others below the URLs `folders`."""
+    """Return the HDF5 file at `key` of a remote store. It may lead to other files, which must lie below `folders` (URLs)."""
     if not isinstance(store, ObjectStore):
         raise Unsupported(f"{store.describe(key)}: an HDF5 file inside of another store is not read; copy it")
     return RemoteFile(store, key, folders, shared.of(BlockMemory))
@@ -177,7 +177,7 @@ class RemoteVersion:
     # ---- what the child asks for
 
     def _supply(self, question: Mapping[str, Any], deadline: Deadline) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """Answer a child: blocks by number (more may come), a range of bytes, other files, or the same for another file."""
+        """Answer a child that wants blocks by number, a range of bytes or other files, or any of these of another file."""
         wanted = question["want"]
         if isinstance(wanted, dict) and "files" in wanted:
             try:

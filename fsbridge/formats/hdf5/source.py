@@ -188,7 +188,7 @@ class HDF5Group(Group):
     # ---- links
 
     def _find_lineage(self, address: int | None = None) -> tuple[Ancestor, ...]:
-        """Return the groups above a member: the ancestors of this group and itself, at `address` of its file."""
+        """Return the groups above a member of this group: its ancestors, and the group itself, at `address` of its file."""
         if address is None:
             address = pages.read_address(self.file, self.path)
         return (*self._ancestors, Ancestor(self.file.path, address))
@@ -257,7 +257,7 @@ class HDF5Group(Group):
         return node
 
     def _open_node(self, name: str) -> HDF5Group | HDF5Array | Link:
-        """Return the member `name` of a group that is not in the mount itself. The member has the group's ancestors."""
+        """Return the member `name`, with this group's ancestors as its own: this group is not in the mount itself."""
         answer, stat = pages.read_node(self.file, (*self.path, name))
         if answer.get("kind") != "group":
             return self._make_node(name, answer, stat)

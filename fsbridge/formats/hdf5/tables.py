@@ -65,7 +65,7 @@ class ChunkTable:
         position = self._position(index)
         row = int(np.searchsorted(self._positions, np.uint64(position)))
         if row == len(self._positions) or int(self._positions[row]) != position:
-            raise NotFound("chunk is not stored")
+            raise NotFound("the chunk is not stored")
         mask = 0 if self._masks is None else int(self._masks[row])
         return ChunkAddress(int(self._addresses[row]), int(self._sizes[row]), mask)
 

@@ -63,7 +63,7 @@ def show_type(described: Described, form: str, fill: bytes | None) -> ShownType:
     try:
         return _show_type(described, form, fill)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise CorruptData(f"impossible datatype: {error!r}") from None
+        raise CorruptData(f"the datatype is impossible: {error!r}") from None
 
 
 def _show_type(described: Described, form: str, fill: bytes | None) -> ShownType:
@@ -77,7 +77,7 @@ def _show_type(described: Described, form: str, fill: bytes | None) -> ShownType
             dims += tuple(described["dims"])
             described = described["base"]
         if not _is_possible(dims):
-            raise CorruptData(f"impossible array type {list(dims)}")
+            raise CorruptData(f"the datatype has the impossible array type {list(dims)}")
         element = numpy_type(described)
         small = _find_small(described)
         if small is not None:
@@ -157,7 +157,7 @@ def _numpy_type(described: Described, name: str, size: int) -> np.dtype[Any] | N
     if name == "array":
         dims, base = tuple(described["dims"]), numpy_type(described["base"])
         if not _is_possible(dims) or math.prod(dims) * base.itemsize != size:
-            raise CorruptData(f"impossible array type {list(dims)} of {size} bytes")
+            raise CorruptData(f"the datatype has the impossible array type {list(dims)} of {size} bytes")
         return np.dtype((base, dims))
     return None
 

@@ -78,7 +78,7 @@ class DataFile(Protocol):
 
     @property
     def readable(self) -> Sequence[str]:
-        """Paths that a child must open to read the file."""
+        """Return the paths that a child must open to read the file."""
 
     def look(self) -> Stat:
         """Return what is there now. Raises NotFound, AccessDenied, or what else keeps it from being read."""

@@ -57,14 +57,14 @@ class WholeFile:
 
 
 class _Known(NamedTuple):
-    """What a reader of a version needs besides the file."""
+    """What a program needs besides the file to read all of the `version`; `needs`: None if it needs nothing."""
 
     version: Hashable
     needs: str | None
 
 
 class _Knowledge:
-    """The last answer about one file."""
+    """The last answer of the child about what one file needs besides itself."""
 
     last: _Known | None = None
 
@@ -72,8 +72,8 @@ class _Knowledge:
 def whole_file(file: HDF5File) -> WholeFile | None:
     """Return the file as it is now.
 
-    None if HDF5 alone cannot read all that is in it, and if that is not known: the file is damaged, or too large to tell in
-    time. Raises what may pass in a moment, and AccessDenied.
+    None if a program needs more than HDF5 and this file to read all that is in it. None also if that is unknown, because the
+    file is damaged, or too large to find out in time. Raises AccessDenied, and errors that may pass in a moment.
     """
     stat, knowledge = file.current().stat, file.keep(_Knowledge, _Knowledge)
     known, seconds = knowledge.last, file.config.metadata_deadline

@@ -54,7 +54,7 @@ class TableChecks:
     """Settings for comparing chunks with what HDF5 reads. `tables` counts this file's tables by kind of index.
 
     `read(address, length)` returns bytes of the file. If `is_remote`, reading takes requests, so only one chunk of the
-    first table of a kind is compared, unless the file has a user block: more would only find faults of HDF5 itself.
+    first table of a kind is compared, unless the file has a user block: more chunks would only show faults of HDF5 itself.
     """
 
     tables: Counter[Hashable]
@@ -75,7 +75,7 @@ class TableChecks:
 
 
 def read_stored_chunks(dataset: Any, verification: TableChecks) -> ChunkColumns:
-    """Return the chunks of `dataset`, some of them verified. Raises Refusal if HDF5 reads others than its index says."""
+    """Return the chunks of `dataset`, some of them verified. Raises Refusal if HDF5 reads others than the index names."""
     kind = ctypes.c_int()
     if _get_chunk_index_type(dataset.id, ctypes.byref(kind)) < 0:
         raise Refusal("corrupt", "HDF5 cannot tell the kind of the chunk index")
@@ -232,8 +232,11 @@ Decode = Callable[[bytes, int, tuple[int, ...]], Bytes | None]
 """(stored bytes, decoded size, filter values) -> at most `size` decoded bytes, or None if HDF5 must decode them."""
 
 
-def short_chunk(dataset: Any, plist: Any, start: tuple[int, ...]) -> Any:
-    """Return the filtered chunk at `start` as `(*shape, element size)` uint8, or None if HDF5 must read it."""
+def decode_lzf_or_szip(dataset: Any, plist: Any, start: tuple[int, ...]) -> Any:
+    """Decode the chunk at `start` if LZF or szip made it; None if HDF5 must. Return `(*shape, element size)` uint8.
+
+    Raises Refusal if the chunk has fewer elements than its shape.
+    """
     filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
     size, edges = dataset.get_type().get_size(), plist.get_chunk()
     number, _, settings, _ = filters[-1]

@@ -47,7 +47,7 @@ class Datasets(LackingSources):
         if not isinstance(dataset, h5d.DatasetID):
             raise Refusal("not_found", "not a dataset")
         if self.has_remote_data(dataset):
-            remote_data.check(dataset)
+            remote_data.refuse_unreadable(dataset)
             return dataset
         return self._reopen(dataset, path) if self.find_sources(dataset) else dataset
 
@@ -262,7 +262,7 @@ class Datasets(LackingSources):
             return None
         if inside != shape and _has_unfiltered_edges(plist):
             return None
-        chunk = chunks.short_chunk(dataset, plist, start)
+        chunk = chunks.decode_lzf_or_szip(dataset, plist, start)
         return None if chunk is None else chunk[tuple(slice(0, n) for n in inside)]
 
     def _read_raw(self, dataset: Any, tid: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> Any:
@@ -329,7 +329,7 @@ def _encode(parts: list[bytes], limit: int) -> bytearray:
     """Encode elements as Zarr does for those of variable length. Raises Refusal above `limit` bytes."""
     size = values.count_vlen_bytes(parts)
     if size > limit:
-        raise Refusal("too_large", f"chunk of {size} bytes, the limit is {limit}: a larger --cache-size permits it")
+        raise Refusal("too_large", f"a chunk has {size} bytes, the limit is {limit}: a larger --cache-size permits it")
     return values.encode_vlen(parts)
 
 

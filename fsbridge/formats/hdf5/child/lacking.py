@@ -52,7 +52,7 @@ class LackingSources(Sources):
                 yield from self._find_lacking_at(part, name == ".", seen)
 
     def _find_lacking_at(self, part: OtherData, is_here: bool, seen: set[OtherData]) -> Iterator[str]:
-        """Yield what is not there of a virtual dataset's source, which is in this file or in another local one."""
+        """Describe what is missing of a virtual dataset's source `part`, in this file (`is_here`) or another local one."""
         parts = _split_names(part.dataset or "")
         missing = _describe_absent(part.place, parts)
         if is_here:

@@ -144,16 +144,16 @@ def grows(space: Any) -> bool:
     return h5s.UNLIMITED in (*counts, *blocks)
 
 
-def check(dataset: Any) -> None:
-    """Refuse a dataset with data in other remote files if it cannot be read."""
+def refuse_unreadable(dataset: Any) -> None:
+    """Raise Refusal if a dataset with data in other remote files is of a kind that cannot be read there."""
     if h5types.choose_form(h5types.describe(dataset.get_type())) not in ("raw", "converted"):
-        raise Refusal("unsupported", "elements of variable length in other files: read from local disks only")
+        raise Refusal("unsupported", "has elements of variable length in other files: read from local disks only")
     plist = dataset.get_create_plist()
     for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
         if "%b" in BLOCK.findall(plist.get_virtual_filename(i) + plist.get_virtual_dsetname(i)):
-            raise Refusal("unsupported", "virtual dataset over a pattern of files: read from local disks only")
+            raise Refusal("unsupported", "is a virtual dataset over a pattern of files: read from local disks only")
         if grows(plist.get_virtual_vspace(i)) or grows(plist.get_virtual_srcspace(i)):
-            raise Refusal("unsupported", "virtual dataset that grows with other files: read from local disks only")
+            raise Refusal("unsupported", "is a virtual dataset that grows with other files: read from local disks only")
 
 
 def read_virtual(
@@ -174,9 +174,9 @@ def read_virtual(
         there = _apply_selection(mapped.get_space(), plist.get_virtual_srcspace(i))
         number = _project(whole.id, there.id, part.id) if there.select_valid() else -1
         if number < 0:
-            raise Refusal("corrupt", "virtual dataset whose source is smaller than what is mapped")
+            raise Refusal("corrupt", "is a virtual dataset whose source is smaller than what is mapped")
         if _move_back(part.id, (ctypes.c_int64 * len(shape))(*start)) < 0:
-            raise Refusal("corrupt", "virtual dataset whose mapping HDF5 cannot move")
+            raise Refusal("corrupt", "is a virtual dataset whose mapping HDF5 cannot move")
         memory = h5s.create_simple(shape)
         memory.select_copy(part)
         mapped.read(memory, h5s.SpaceID(number), block, memory_type)
@@ -187,7 +187,7 @@ def _apply_selection(space: Any, selection: Any) -> Any:
     if selection.get_select_type() == h5s.SEL_ALL:
         space.select_all()
     elif selection.get_simple_extent_ndims() != space.get_simple_extent_ndims():
-        raise Refusal("corrupt", "virtual dataset whose source has another number of dimensions")
+        raise Refusal("corrupt", "is a virtual dataset whose source has another number of dimensions")
     else:
         space.select_copy(selection)
     return space

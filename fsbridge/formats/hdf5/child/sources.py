@@ -83,9 +83,9 @@ class Sources(Objects):
         count = plist.get_external_count()
         mappings = plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0
         if max(count, mappings) > MAX_SOURCES:
-            raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
+            raise Refusal("unsupported", f"has data spread over more than {MAX_SOURCES} files")
         if self._others is not None and self.has_remote_data(dataset):
-            remote_data.check(dataset)
+            remote_data.refuse_unreadable(dataset)
             names = [h5types.decode_name(plist.get_external(i)[0]) for i in range(count)]
             self._others.look([*names, *(unescape(plist.get_virtual_filename(i)) for i in range(mappings))])
         raw = self.raw_folder(plist) if count and self.blocks is None else ""
@@ -102,7 +102,7 @@ class Sources(Objects):
                     self._find_all_files([OtherData(place, source) for place in self._find_files(name)], seen)
                 )
             if len(paths) > MAX_SOURCES:
-                raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
+                raise Refusal("unsupported", f"has data spread over more than {MAX_SOURCES} files")
         return list(paths)
 
     def _find_files(self, name: str) -> Iterator[str]:
@@ -112,7 +112,7 @@ class Sources(Objects):
             return
         folder, base = os.path.split(name)
         if "%b" in BLOCK.findall(folder):
-            raise Refusal("unsupported", "virtual dataset over a pattern of directories")
+            raise Refusal("unsupported", "is a virtual dataset over a pattern of directories")
         folder = unescape(folder)
         self._patterned = True
         names = {
@@ -198,7 +198,7 @@ class Sources(Objects):
                 continue
             seen.add(part)
             if len(seen) > MAX_PARTS:
-                raise Refusal("unsupported", f"data spread over more than {MAX_PARTS} datasets of other files")
+                raise Refusal("unsupported", f"has data spread over more than {MAX_PARTS} datasets of other files")
             yield self._check_allowed(part.place)
             if self.blocks is None and part.dataset is not None:
                 pending += self._find_parts(part)
@@ -290,10 +290,10 @@ class Sources(Objects):
         if dataset is None:
             return None
         if not isinstance(dataset, h5d.DatasetID):
-            raise Refusal("unsupported", f"virtual dataset whose source {path} in {name} is behind a link to another file")
+            raise Refusal("unsupported", f"is a virtual dataset whose source {path} in {name} lies behind a link to a file")
         plist = dataset.get_create_plist()
         if plist.get_layout() == h5d.VIRTUAL or plist.get_external_count():
-            raise Refusal("unsupported", f"virtual dataset whose source {path} in {name} has its data in further files")
+            raise Refusal("unsupported", f"is a virtual dataset whose source {path} in {name} has its data in further files")
         return dataset
 
     # ---- data in the same file
@@ -305,16 +305,16 @@ class Sources(Objects):
             if source is None:
                 continue  # it is missing: HDF5 reads the fill value
             if not isinstance(source, OtherData | h5d.DatasetID):
-                raise Refusal("corrupt", f"virtual dataset whose source {name} is no dataset")
+                raise Refusal("corrupt", f"is a virtual dataset whose source {name} is no dataset")
             if isinstance(source, h5d.DatasetID) and source.get_create_plist().get_layout() == h5d.VIRTUAL:
-                raise Refusal("unsupported", f"virtual dataset whose source {name} is a virtual dataset itself")
+                raise Refusal("unsupported", f"is a virtual dataset whose source {name} is a virtual dataset itself")
             yield from self._find_all_files(self._list_parts(source), seen)
 
     def _find_named(self, name: str) -> Iterator[list[str]]:
         """Yield the paths in this file that a source's name stands for: one, or those that fit a pattern."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if "%b" in BLOCK.findall("/".join(parts[:-1])):
-            raise Refusal("unsupported", "virtual dataset over a pattern of groups")
+            raise Refusal("unsupported", "is a virtual dataset over a pattern of groups")
         if parts and "%b" in BLOCK.findall(parts[-1]):
             group, pattern = self._follow(list(map(unescape, parts[:-1]))), make_expression(parts[-1])
             names = [h5types.decode_name(raw) for raw in group] if isinstance(group, h5g.GroupID) else []
@@ -341,7 +341,7 @@ class Sources(Objects):
                 continue
             links -= 1
             if info.type not in (h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL) or links < 0:
-                raise Refusal("unsupported", "virtual dataset whose source is behind a link that is not followed")
+                raise Refusal("unsupported", "is a virtual dataset whose source is behind a link that is not followed")
             target = group.links.get_val(name.encode("utf-8", "surrogateescape"))
             if info.type == h5l.TYPE_EXTERNAL:
                 *_, place = self._find_places(h5types.decode_name(target[0]))
