@@ -71,7 +71,7 @@ class Backends:
         """Return the stored bytes of a str or bytes sample, checked."""
         value = self.repository.get(self.path(record), record.key.encode("ascii"))
         if value is None:
-            raise CorruptData(f"{self.repository.place(self.path(record))}: no value under {record.key!r}")
+            raise CorruptData(f"{self.repository.place(self.path(record))}: has no value under {record.key!r}")
         self._verify(record, value)
         if record.backend == "30":
             try:
@@ -102,7 +102,7 @@ class Backends:
         header.check(record, sample)
         size = math.prod(header.shape[1:]) * header.dtype.itemsize
         if size > self.limit:
-            raise TooLarge(f"row of {size} bytes, the limit is {self.limit}")
+            raise TooLarge(f"a row has {size} bytes, the limit is {self.limit}")
         raw, _ = self.repository.store.read_range(key, header.start + record.index * size, size)
         row = np.frombuffer(raw, header.dtype).reshape(header.shape[1:])
         sample[...] = row[tuple(slice(0, extent) for extent in record.shape)]
@@ -117,11 +117,11 @@ class Backends:
         stored = metadata.dtype.numpy
         if stored != sample.dtype and not _has_same_layout(metadata.dtype.itemsize, sample.dtype):
             native = metadata.dtype.native
-            raise CorruptData(f"dataset {record.dataset} has elements of {native}, the column of {sample.dtype}")
+            raise CorruptData(f"dataset {record.dataset} has elements of {native}, and the column of {sample.dtype}")
         if len(metadata.shape) != target.ndim + 1 or any(
             need > have for need, have in zip((record.index + 1, *target.shape), metadata.shape, strict=True)
         ):
-            raise CorruptData(f"no row {record.index} of shape {list(target.shape)} in dataset {record.dataset}")
+            raise CorruptData(f"dataset {record.dataset} has no row {record.index} of shape {list(target.shape)}")
         read_row(array, record.index, target, self.limit)
 
     def _verify(self, record: RowRecord | TextRecord, data: bytes | memoryview) -> None:
@@ -138,10 +138,10 @@ def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int)
     metadata, chunks = array.metadata, array.chunks
     edges = metadata.grid.chunk_shape((0,) * len(metadata.shape))
     if edges[0] != 1 or metadata.order is not None:
-        raise Unsupported(f"chunks of shape {list(edges)}, where Hangar writes one row a chunk")
+        raise Unsupported(f"the dataset has chunks of shape {list(edges)}, but Hangar writes one row a chunk")
     size = math.prod(edges) * target.itemsize
     if size > limit:
-        raise TooLarge(f"stored chunk of {size} bytes, the limit is {limit}")
+        raise TooLarge(f"a stored chunk has {size} bytes, the limit is {limit}")
     whole = target.shape == edges[1:] and target.flags.c_contiguous
     buffer = target.reshape(-1).view(np.uint8).data if whole else memoryview(bytearray(size))
     fill = np.frombuffer(metadata.fill, target.dtype)[0] if isinstance(metadata.fill, bytes) else 0
@@ -191,7 +191,7 @@ class _Npy:
     def check(self, record: RowRecord, sample: np.ndarray[Any, Any]) -> None:
         """Raise CorruptData unless the sample lies in this file."""
         if self.dtype != sample.dtype:
-            raise CorruptData(f"the file has elements of {self.dtype}, the column of {sample.dtype}")
+            raise CorruptData(f"the file has elements of {self.dtype}, and the column of {sample.dtype}")
         if len(self.shape) != sample.ndim + 1 or any(
             need > have for need, have in zip((record.index + 1, *sample.shape), self.shape, strict=True)
         ):
@@ -226,7 +226,7 @@ class _Files:
             except NotFound:
                 array = None
             if array is None:
-                raise CorruptData(f"no dataset {name!r}")
+                raise CorruptData(f"the file has no dataset {name!r}")
             file.datasets[name] = array
         return array
 
@@ -254,7 +254,7 @@ ONLY_REMOTE = "its data is only on the remote server; `hangar fetch-data` brings
 
 @dataclass(frozen=True, slots=True)
 class SampleChunks(OneChunk):
-    """`model.Chunks` of a sample: its one chunk."""
+    """The only chunk of a sample (`model.Chunks`)."""
 
     backends: Backends
     record: RowRecord | TextRecord
@@ -288,7 +288,7 @@ class SampleChunks(OneChunk):
         except FsbridgeError as error:
             raise error.at(self.place) from None
         if len(value) + 8 > limit:
-            raise TooLarge(f"sample of {len(value)} bytes, the limit is {limit}")
+            raise TooLarge(f"the sample has {len(value)} bytes, the limit is {limit}")
         return b"".join([(1).to_bytes(4, "little"), len(value).to_bytes(4, "little"), value])
 
     def size(self, index: Index, info: ChunkInfo) -> int:
@@ -303,7 +303,7 @@ class SampleChunks(OneChunk):
 
 @dataclass(frozen=True, slots=True)
 class RemoteChunks(OneChunk):
-    """`model.Chunks` of a sample that only the remote server has: its one chunk is listed, but reading it is Unsupported."""
+    """The only chunk of a sample that only the remote server has. It is listed, but reading it raises Unsupported."""
 
     added_ns: int
 
@@ -323,7 +323,7 @@ class RemoteChunks(OneChunk):
         raise self._make_error()
 
     def count(self) -> int:
-        """Raise Unsupported: 0 would mean that the sample is the fill value, and 1 that it can be read.
+        """Raise Unsupported, because 0 would say that the sample has the fill value, and 1 that it can be read.
 
         `fsbridge info` shows the error as the reason.
         """

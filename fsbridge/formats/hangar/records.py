@@ -80,13 +80,13 @@ def parse_record(raw: bytes) -> Record:
     if _BEFORE_05.fullmatch(text):
         raise Unsupported(f"backend record {text[:80]!r} is of a Hangar release before 0.5")
     if text[:3] in ("00:", "01:", "10:", "30:", "31:"):
-        raise CorruptData(f"damaged backend record {text[:80]!r}")
-    raise Unsupported(f"unknown Hangar backend in the record {text[:80]!r}")
+        raise CorruptData(f"the backend record {text[:80]!r} is damaged")
+    raise Unsupported(f"the record {text[:80]!r} has an unknown Hangar backend")
 
 
 def _parse_extents(text: str) -> tuple[int, ...]:
     if len(text) > 1000:
-        raise CorruptData(f"damaged shape in a backend record: {text[:80]!r}...")
+        raise CorruptData(f"the shape in the backend record {text[:80]!r}... is damaged")
     return tuple(int(part) for part in text.split())
 
 
@@ -109,7 +109,7 @@ class Schema:
         )
         if not fits:
             kind = "at most " if self.variable else ""
-            raise CorruptData(f"sample of shape {list(record.shape)}, the column has {kind}{list(self.shape)}")
+            raise CorruptData(f"the sample has shape {list(record.shape)}, and the column {kind}{list(self.shape)}")
 
 
 LITERAL_ERRORS = (ValueError, TypeError, LookupError, SyntaxError, RecursionError, MemoryError)
@@ -121,7 +121,7 @@ def parse_schema(raw: bytes) -> Schema:
     text = decode(raw, "schema")
     # A few hundred bytes in practice; `ast.literal_eval` is not safe for arbitrarily long text.
     if len(text) > (1 << 16):
-        raise CorruptData(f"schema of {len(text)} bytes, the limit is 65536")
+        raise CorruptData(f"a schema has {len(text)} bytes, the limit is 65536")
     try:
         document = ast.literal_eval(text)
     except LITERAL_ERRORS:
@@ -130,7 +130,7 @@ def parse_schema(raw: bytes) -> Schema:
         raise CorruptData(f"{text[:80]!r} is not a schema")
     layout, kind = document.get("column_layout"), document.get("column_type")
     if layout not in ("flat", "nested") or kind not in ("ndarray", "str", "bytes"):
-        raise Unsupported(f"unknown column layout {layout!r} or type {kind!r}")
+        raise Unsupported(f"a schema has an unknown column layout or type: {layout!r}, {kind!r}")
     shape, dtype = _parse_array_type(document) if kind == "ndarray" else ((), None)
     variable = document.get("schema_type") == "variable_shape"
     return Schema(layout == "nested", kind, variable, shape, dtype, _make_plain(document))
@@ -139,13 +139,13 @@ def parse_schema(raw: bytes) -> Schema:
 def _parse_array_type(document: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     shape, name = document.get("shape"), document.get("dtype")
     if not isinstance(shape, tuple) or not all(type(extent) is int and extent > 0 for extent in shape):
-        raise CorruptData(f"impossible shape {shape!r} in a schema")
+        raise CorruptData(f"a schema has the impossible shape {shape!r}")
     if not isinstance(name, str) or not name.isalnum():  # numpy evaluates what has commas
-        raise CorruptData(f"impossible dtype {name!r} in a schema")
+        raise CorruptData(f"a schema has the impossible dtype {name!r}")
     try:
         dtype = np.dtype(name)
     except (TypeError, ValueError):
-        raise CorruptData(f"impossible dtype {name!r} in a schema") from None
+        raise CorruptData(f"a schema has the impossible dtype {name!r}") from None
     if dtype.kind not in "biufc":
         raise Unsupported(f"dtype {name!r} in a schema is not numeric")
     return shape, dtype.newbyteorder("<")  # the name is the writer's native type, and Hangar writers are little-endian
@@ -184,9 +184,9 @@ def parse_commit(digest: str, spec: bytes, parents: bytes) -> HangarCommit:
         time = float(document["commit_time"])
         message, user, email = (document[key] for key in ("commit_message", "commit_user", "commit_email"))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
-        raise CorruptData(f"commit {digest}: damaged description") from None
+        raise CorruptData(f"commit {digest}: its description is damaged") from None
     if not all(isinstance(field, str) for field in (message, user, email)) or not 0 <= time < 2**33:
-        raise CorruptData(f"commit {digest}: damaged description")
+        raise CorruptData(f"commit {digest}: its description is damaged")
     ancestors = tuple(part for part in decode(parents, f"parents of commit {digest}").split(" << ") if part)
     return HangarCommit(digest, time, message, user, email, ancestors)
 
@@ -239,7 +239,7 @@ class RefTable:
             key, digest = _split(record)
             parts = key.split(":")
             if len(parts) != 3 or parts[2] not in ("f", "n"):
-                raise CorruptData(f"damaged column record {key[:80]!r}")
+                raise CorruptData(f"the column record {key[:80]!r} is damaged")
             yield parts[1], digest
 
     def schema(self, column: str) -> str:
@@ -292,12 +292,12 @@ class RefTable:
 def _split(record: bytes) -> tuple[str, str]:
     key, space, value = decode(record, "tree record").partition(" ")
     if not space or not value or " " in value:
-        raise CorruptData(f"damaged tree record {key[:80]!r}")
+        raise CorruptData(f"the tree record {key[:80]!r} is damaged")
     return key, value
 
 
 def decode(raw: bytes, what: str) -> str:
-    """Return UTF-8 text. Raises CorruptData naming `what`."""
+    """Return UTF-8 bytes as text. The CorruptData for other bytes says `what` they should be."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -308,5 +308,5 @@ def parse_version(text: str) -> tuple[int, int]:
     """Return major and minor number of a `software_version`."""
     match = re.match(r"([0-9]{1,6})\.([0-9]{1,6})", text)
     if match is None:
-        raise CorruptData(f"malformed software version {text[:80]!r}")
+        raise CorruptData(f"the software version {text[:80]!r} is malformed")
     return int(match[1]), int(match[2])

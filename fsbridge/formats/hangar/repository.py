@@ -326,7 +326,7 @@ class HangarRepository:
 
 
 def _cut(sizes: Sequence[int | None], joined: bytes | bytearray) -> Iterator[bytes | None]:
-    """Yield values of the given sizes from their concatenation."""
+    """Yield the values in `joined`, which have these `sizes` and follow each other; None for one without a size."""
     if sum(size for size in sizes if size is not None) != len(joined):
         raise CorruptData("the database process sent values that do not have the sizes it names")
     position = 0

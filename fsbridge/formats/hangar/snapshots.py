@@ -29,7 +29,7 @@ class AnySnapshot(Protocol):
 
     @property
     def version(self) -> Hashable:
-        """Return the digest of the commit. Staged columns have none, and what this returns equals nothing."""
+        """Return the digest of the commit. For staged columns, which have none, return an object that equals no other."""
 
     def state(self) -> State: ...
 
