@@ -75,7 +75,7 @@ class _RepositoryGroup(Group):
 
 
 class IcechunkRoot(_RepositoryGroup):
-    """The repository."""
+    """The root of a repository: the groups `branches`, `snapshots` and `tags`."""
 
     def attributes(self) -> Mapping[str, JSON]:
         return {"icechunk_version": self.source.repository.version}
@@ -94,7 +94,7 @@ class IcechunkRoot(_RepositoryGroup):
 
 @dataclass(frozen=True, slots=True)
 class RefsGroup(_RepositoryGroup):
-    """All branches, or all tags. The attributes tell the snapshot of each."""
+    """All branches, or all tags, as groups. The attributes name the snapshot of each."""
 
     name: str
 

@@ -89,7 +89,7 @@ class Table(NamedTuple):
         return None if position is None else Table(self.data, position + _number(self.data, position, _U32))
 
     def span(self, field: int, width: int = 1) -> tuple[int, int] | None:
-        """Return where a vector's first element is, and how many elements of `width` bytes there are."""
+        """Return where the first element of the field's vector is, and the number of elements, of `width` bytes each."""
         position = self.at(field)
         if position is None:
             return None
@@ -99,23 +99,23 @@ class Table(NamedTuple):
         return start + 4, count
 
     def blob(self, field: int) -> bytes | None:
-        """Return a vector of bytes."""
+        """Return the field's vector of bytes, or None if the field has its default."""
         span = self.span(field)
         return None if span is None else bytes(self.data[span[0] : span[0] + span[1]])
 
     def text(self, field: int) -> str | None:
-        """Return a string."""
+        """Return the field's string, or None if the field has its default."""
         raw = self.blob(field)
         try:
             return None if raw is None else raw.decode()
         except UnicodeDecodeError:
-            raise CorruptData("a string that is not UTF-8") from None
+            raise CorruptData("a string is not UTF-8") from None
 
     def vector(self, field: int) -> Tables:
         """Return the tables of a vector of references, none if there is no vector. Raises TooLarge for too many."""
         start, count = self.span(field, 4) or (0, 0)
         if count > MAX_TABLES:
-            raise TooLarge(f"{count} tables in one vector, the limit is {MAX_TABLES}")
+            raise TooLarge(f"a vector has {count} tables, the limit is {MAX_TABLES}")
         return Tables(self.data, start, count)
 
     def columns(self, field: int) -> Iterator[TableColumns]:
@@ -161,7 +161,7 @@ class TableColumns(NamedTuple):
         there = _gather(self.data, vtables, "<u2") >= entry + 2
         offsets = _gather(self.data, vtables[there] + entry, "<u2")
         if not there.all() or not offsets.all():
-            raise CorruptData("a table without one of its vectors")
+            raise CorruptData("a table lacks one of its vectors")
         starts = self.positions + offsets
         starts += _gather(self.data, starts, "<u4")
         if (_gather(self.data, starts, "<u4") != length).any():
@@ -174,7 +174,7 @@ class TableColumns(NamedTuple):
 
 def _inside(data: memoryview, position: int, size: int) -> int:
     if position < 0 or position + size > len(data):
-        raise CorruptData(f"a reference to byte {position + size} of {len(data)}")
+        raise CorruptData(f"a reference leads to byte {position + size} of {len(data)}")
     return position
 
 
@@ -220,17 +220,17 @@ class _Reader:
 
     def root(self) -> JSON:
         if len(self.data) < 3:
-            raise CorruptData("a FlexBuffer of fewer than three bytes")
+            raise CorruptData("a FlexBuffer has fewer than three bytes")
         width, kind = self.data[-1], self.data[-2]
         if width not in (1, 2, 4, 8):
-            raise CorruptData(f"a FlexBuffer's root of {width} bytes")
+            raise CorruptData(f"a FlexBuffer's root has {width} bytes")
         return self._value(len(self.data) - 2 - width, width, kind, 0)
 
     def _value(self, position: int, width: int, packed: int, depth: int) -> JSON:
-        """Return the value of `width` bytes at `position`. `packed` tells the width of what they refer to."""
+        """Return the value of `width` bytes at `position`. `packed`: its type, and the width of what it may refer to."""
         self.count += 1
         if self.count > MAX_VALUES or depth > MAX_DEPTH:
-            raise CorruptData("a FlexBuffer of too many values")
+            raise CorruptData("a FlexBuffer has too many values")
         kind, below = packed >> 2, 1 << (packed & 3)
         if kind == _NULL:
             return None
@@ -256,18 +256,18 @@ class _Reader:
         keys = keys_at - self._number(keys_at, width)
         key_width = self._number(keys_at + width, width)
         if key_width not in (1, 2, 4, 8):
-            raise CorruptData(f"a FlexBuffer's keys of {key_width} bytes")
+            raise CorruptData(f"a FlexBuffer's keys have {key_width} bytes")
         names = self._vector(keys, key_width, 14, depth)
         values = self._vector(target, width, _VECTOR, depth)
         if len(names) != len(values):
-            raise CorruptData(f"a FlexBuffer's map of {len(names)} keys and {len(values)} values")
+            raise CorruptData(f"a FlexBuffer's map has {len(names)} keys and {len(values)} values")
         return dict(zip(names, values, strict=True))
 
     def _vector(self, target: int, width: int, kind: int, depth: int) -> list[JSON]:
         length = self._length(target, width)
         self._bytes(target, length * width)
         if self.count + length > MAX_VALUES:
-            raise CorruptData("a FlexBuffer of too many values")
+            raise CorruptData("a FlexBuffer has too many values")
         element = _BOOL if kind == _BOOLS else _TYPED.get(kind)
         if element is not None:
             return [self._value(target + i * width, width, element << 2, depth + 1) for i in range(length)]
@@ -281,7 +281,7 @@ class _Reader:
         if kind != _FLOAT:
             return int.from_bytes(self._bytes(position, width), "little", signed=kind == _INT)
         if width not in _FLOATS:
-            raise CorruptData("a FlexBuffer's float of one byte")
+            raise CorruptData("a FlexBuffer's float has one byte")
         number: float = struct.unpack(_FLOATS[width], self._bytes(position, width))[0]
         return number if math.isfinite(number) else None
 
@@ -289,19 +289,19 @@ class _Reader:
         self._bytes(target, 1)
         end = self.data.find(b"\0", target)
         if end < 0:
-            raise CorruptData("a FlexBuffer's key without an end")
+            raise CorruptData("a FlexBuffer's key has no end")
         return self._text(self.data[target:end])
 
     def _text(self, raw: bytes) -> str:
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            raise CorruptData("a FlexBuffer's string that is not UTF-8") from None
+            raise CorruptData("a FlexBuffer's string is not UTF-8") from None
 
     def _number(self, position: int, width: int) -> int:
         return int.from_bytes(self._bytes(position, width), "little")
 
     def _bytes(self, position: int, size: int) -> bytes:
         if position < 0 or position + size > len(self.data):
-            raise CorruptData(f"a FlexBuffer's reference to byte {position + size} of {len(self.data)}")
+            raise CorruptData(f"a FlexBuffer's reference leads to byte {position + size} of {len(self.data)}")
         return self.data[position : position + size]

@@ -113,7 +113,7 @@ class ManifestTable:
             return Inline(bytes(self.data[inline[0] : inline[0] + inline[1]]))
         start, length = row.u64(2), row.u64(3)
         if max(start, length) > MAX_BYTES:
-            raise CorruptData(f"manifest {self.id}: a chunk of an impossible size")
+            raise CorruptData(f"manifest {self.id}: a chunk has an impossible size")
         if native is not None:
             return Native(spell(native), start, length)
         return Virtual(location or "", start, length, row.text(6), row.u32(7))
@@ -133,7 +133,7 @@ class Manifest:
     """The manifest `id`, and the tables of those arrays that were asked for. All take `nbytes`. Thread-safe."""
 
     def __init__(self, payload: Payload, id: str) -> None:
-        """Raise CorruptData unless it is the manifest of that name."""
+        """Keep the manifest in `payload`; CorruptData unless it names itself `id`."""
         self._data = payload.data
         self._id = id
         self._root = Table.root(payload.data)
@@ -160,7 +160,7 @@ class Manifest:
         _, count = array.span(1, 4) or (0, 0)
         # A chunk takes at least three offsets and a length in a manifest, and its coordinates, which no other chunk has.
         if count * (16 + 4 * rank) > len(self._data):  # otherwise a few bytes could make a table of gigabytes
-            raise CorruptData(f"manifest {self._id}: {count} chunks in {len(self._data)} bytes")
+            raise CorruptData(f"manifest {self._id} cannot hold {count} chunks in {len(self._data)} bytes")
         rows = np.empty(count, np.uint32)
         coordinates = np.empty((count, rank), ">u4")
         done = 0
@@ -189,7 +189,7 @@ class VirtualObjects:
     """The objects below what `config.allow_external` names. Thread-safe."""
 
     def __init__(self, config: Config, containers: Callable[[], Mapping[str, str]]) -> None:
-        """`containers` returns URL prefixes by the names that may stand for them in locations."""
+        """`containers` returns URL prefixes, by the names that stand for them in locations."""
         self._config = config
         self._containers = containers
         self._locations = [parse_url(url) for url in config.external_urls]
@@ -276,7 +276,7 @@ class VirtualObjects:
         return store
 
     def _reach(self, location: Location) -> Store:
-        """Open the store at `location`. The options for endpoint and region apply only to the repository's kind of store."""
+        """Return the store at `location`. The options of endpoint and region are only for the repository's kind of store."""
         source = parse_url(self._config.source) if self._config.is_remote else location
         remote = self._config.remote
         remote = remote if source.kind == location.kind else replace(remote, endpoint="", region="")

@@ -88,21 +88,21 @@ def unwrap(data: Stored, kind: Kind, limit: int) -> Payload:
     Raises CorruptData unless it is a file of that kind, Unsupported for a later version, TooLarge.
     """
     if len(data) < HEADER_BYTES or data[: len(MAGIC)] != MAGIC:
-        raise CorruptData("not a metadata file of Icechunk")
+        raise CorruptData("is not a metadata file of Icechunk")
     version, file_kind, compression = data[HEADER_BYTES - 3 : HEADER_BYTES]
     if version not in (1, 2):
-        raise Unsupported(f"written by version {version} of Icechunk's specification; fsbridge knows 1 and 2")
+        raise Unsupported(f"is written by version {version} of Icechunk's specification; fsbridge knows 1 and 2")
     if file_kind != KINDS[kind]:
-        raise CorruptData(f"a file of type {file_kind}, not a {kind}")
+        raise CorruptData(f"is a file of type {file_kind}, not a {kind}")
     payload = memoryview(data)[HEADER_BYTES:]
     if compression == 0:
         return Payload(payload, version)
     if compression != 1:
-        raise Unsupported(f"compression {compression} of a {kind}; fsbridge knows none and zstd")
+        raise Unsupported(f"has compression {compression}, which is unknown; fsbridge knows none and zstd")
     try:
         return Payload(memoryview(streams.Zstd().decode(payload, None, limit, None)).toreadonly(), version)
     except Overflow:
-        raise TooLarge(f"a {kind} of more than {limit} bytes; a larger --cache-size permits more") from None
+        raise TooLarge(f"the {kind} has more than {limit} bytes; a larger --cache-size permits more") from None
 
 
 NODE_ID_BYTES = 8
@@ -132,7 +132,7 @@ class Commit:
 
 
 class History(Mapping[str, Commit]):
-    """All commits by identifier, and all refs by name with the identifier of their snapshot.
+    """All commits by identifier, and for the name of each ref the identifier of its snapshot.
 
     A commit is made when it is asked for.
     """
@@ -146,7 +146,7 @@ class History(Mapping[str, Commit]):
 
     @cached_property
     def containers(self) -> Mapping[str, str]:
-        """URL prefixes by the names that may stand for them in locations of virtual chunks. Raises CorruptData."""
+        """Return the URL prefixes of virtual chunks, by the names that stand for them in locations. Raises CorruptData."""
         stored = self._repo.blob(9)
         config = flatbuffers.loads(stored) if stored else None
         named = config.get("virtual_chunk_containers") if isinstance(config, dict) else None
@@ -162,7 +162,7 @@ class History(Mapping[str, Commit]):
 
     def _id(self, number: int) -> str:
         if number >= len(self._rows):
-            raise CorruptData(f"a reference to snapshot {number} of {len(self._rows)}")
+            raise CorruptData(f"a reference leads to snapshot {number} of {len(self._rows)}")
         return table_id(self._rows[number], 0)
 
     def __getitem__(self, id: str) -> Commit:
@@ -228,15 +228,15 @@ class Snapshot:
     def _add(self, node: Table) -> None:
         path = node.text(1)
         if path is None or not path.startswith("/"):
-            raise CorruptData(f"a node without path ({path!r})")
+            raise CorruptData(f"a node has no path ({path!r})")
         if path.count("/") > MAX_DEPTH:
-            raise CorruptData(f"a node at a path of more than {MAX_DEPTH} components")
+            raise CorruptData(f"a node has a path of more than {MAX_DEPTH} components")
         try:
             key = Key.parse(path[1:])
         except NotFound:
-            raise CorruptData(f"a node at the impossible path {path!r}") from None
+            raise CorruptData(f"a node has the impossible path {path!r}") from None
         if key in self._nodes:
-            raise CorruptData(f"two nodes at {path}")
+            raise CorruptData(f"two nodes have the path {path}")
         self._nodes[key] = node
         missing = []
         while key not in self.members:
@@ -281,7 +281,7 @@ def _parse_manifests(array: Table) -> Manifests:
         start, rank = reference.span(1, 8) or (0, 0)
         extents.append(np.frombuffer(reference.data, "<u4", 2 * rank, start).reshape(rank, 2))
         if len(extents[-1]) != len(extents[0]):
-            raise CorruptData("manifests of one array that differ in rank")
+            raise CorruptData("the manifests of one array differ in rank")
     return Manifests(ids, np.array(extents, np.uint32).reshape(len(ids), len(extents[0]) if extents else 0, 2))
 
 
@@ -289,20 +289,20 @@ def table_id(table: Table, field: int) -> str:
     """Return the identifier in a field. Raises CorruptData if there is none."""
     identifier = table.struct(field, ID_BYTES)
     if identifier is None:
-        raise CorruptData("a reference without an identifier")
+        raise CorruptData("a reference has no identifier")
     return spell(identifier)
 
 
 def _metadata(table: Table, field: int, version: int) -> dict[str, JSON]:
-    """Return a commit's own attributes.
+    """Return a commit's own attributes: MessagePack in version 1, FlexBuffers in version 2.
 
-    MessagePack in version 1, FlexBuffers in version 2. A damaged one becomes its error.
+    In place of a damaged one there is a text that says what is wrong.
     """
     attributes: dict[str, JSON] = {}
     for item in table.vector(field):
         name, value = item.text(0), item.blob(1)
         if name is None or value is None:
-            raise CorruptData("metadata of a commit without name or value")
+            raise CorruptData("a commit has metadata without name or value")
         try:
             attributes[name] = flatbuffers.loads(value) if version > 1 else _unpack(value)
         except FsbridgeError as error:

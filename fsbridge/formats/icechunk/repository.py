@@ -95,7 +95,7 @@ class Repository:
     # ---- refs and history
 
     def check(self) -> None:
-        """Raise the errors of reading the branches; of `main` alone, which always exists, if the store cannot list."""
+        """Read all branches, to raise what is wrong; only `main`, which always exists, if the store cannot list."""
         if self.version > 1 or self.store.listable:
             self.branches()
         else:
@@ -110,11 +110,11 @@ class Repository:
         return self.store.stat(refs / f"{BRANCH}main" / "ref.json" if self.store.has_no_directories else refs).mtime_ns
 
     def branches(self) -> Mapping[str, str]:
-        """Return all branches by name, and the snapshots they point to now."""
+        """Return the snapshot that each branch points to now, by the branch's name."""
         return self.history().branches if self.version > 1 else dict(self._refs(BRANCH))
 
     def tags(self) -> Mapping[str, str]:
-        """Return all tags by name, and their snapshots."""
+        """Return the snapshot of each tag, by the tag's name."""
         return self.history().tags if self.version > 1 else dict(self._refs(TAG))
 
     def branch(self, name: str) -> str:
@@ -186,7 +186,7 @@ class Repository:
         return True
 
     def containers(self) -> Mapping[str, str]:
-        """Return URL prefixes by the names that may stand for them in locations of virtual chunks.
+        """Return the URL prefixes of virtual chunks, by the names that stand for them in locations.
 
         They are those of the last time that a branch or tag was read. Version 1 has no such names.
         """
@@ -239,7 +239,7 @@ class Repository:
             return {}
 
     def _commit_now(self, id: str, listed: Mapping[str, Hashable]) -> Commit:
-        """Return the commit of a snapshot as its file is now (`listed` tells); if it is not listed, as it was once read.
+        """Return the commit of a snapshot, from the present version of its file if `listed` has that, else as first read.
 
         A snapshot's commit can change: when old history expires, icechunk 1 writes the oldest remaining snapshot again, with
         another parent.
@@ -270,7 +270,7 @@ class Repository:
     # ---- files that never change
 
     def known(self, id: str) -> bool:
-        """Tell whether a snapshot of that name exists: one of the history, in version 1 also any stored one."""
+        """Tell whether the snapshot `id` exists: it is in the history or, in version 1, at least stored."""
         try:
             parse_id(id)
             if self.version > 1:
@@ -311,7 +311,7 @@ class Repository:
         return self._manifests.put(id, manifest, manifest.nbytes)
 
     def _once(self, file: tuple[str, str], known: Callable[[], T | None], read: Callable[[], T]) -> T:
-        """Return what is `known`, else what one caller has `read` while others that want the same file wait."""
+        """Return `known()` unless it is None, else `read()`. One caller reads; others that want the same file wait."""
         contents = known()
         if contents is not None:
             return contents

@@ -91,7 +91,7 @@ class SnapshotStore(Store):
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         snapshot = self._snapshot()
         if key in snapshot.members:
-            raise IsADirectory(self.describe(key))
+            raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
         node = self._find_documented(snapshot, key)
         if node is not None:
             if node.data is not None:
@@ -150,7 +150,7 @@ class SnapshotStore(Store):
         return times
 
     def commit(self, array: Key) -> Hashable:
-        """Return what changes whenever a chunk of `array` does: its manifests, which are written once and never changed."""
+        """Return a value that changes with any chunk of `array`: its manifests, each of which is written only once."""
         snapshot = self._snapshot()
         node = self._node(snapshot, array)
         return None if node is None or node.data is None else tuple(snapshot.manifests(array).ids)
@@ -201,7 +201,7 @@ class SnapshotStore(Store):
         return int(snapshot.manifests(below.array).extents.shape[1])
 
     def _tables(self, snapshot: Snapshot, below: _Below) -> Iterator[tuple[ManifestTable, int, int]]:
-        """Yield the manifests that hold chunks of that prefix, and their rows [low, high)."""
+        """Yield the manifests with chunks whose coordinates begin with `below.prefix`, and the rows [low, high) of these."""
         rank = self._rank(snapshot, below)
         for manifest in snapshot.manifests(below.array).of(below.prefix):
             self._repository.check_access("manifests", manifest)
@@ -211,7 +211,7 @@ class SnapshotStore(Store):
                 yield table, low, high
 
     def _coordinates(self, snapshot: Snapshot, key: Key) -> npt.NDArray[np.uint32]:
-        """Return the coordinates that follow those of `key`, sorted, each once.
+        """Return the next coordinates of the chunks below `key`, sorted, each once.
 
         Raises NotFound unless it is a directory of chunks.
         """
@@ -239,7 +239,7 @@ class SnapshotStore(Store):
     def _find_chunk(self, snapshot: Snapshot, key: Key) -> Chunk:
         below = self._below(snapshot, key)
         if len(below.prefix) < self._rank(snapshot, below):
-            raise IsADirectory(self.describe(key))
+            raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
         return self._chunk(snapshot, key, below)
 
     # ---- stats and bytes
