@@ -8,6 +8,7 @@ demo_store.py whole STORE MOUNTPOINT      of the layout files
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import h5py
 import numpy as np
@@ -44,11 +45,10 @@ def compare(store: str, mount: str) -> None:
     for name in ARRAYS:
         source = _tensorstore("n5", f"{store}/{name}").read().result()
         readers = {
-            "zarr-python": lambda name=name: zarr.open_array(f"{mount}/{name}", mode="r")[...],
-            "TensorStore": lambda name=name: _tensorstore("zarr3", f"{mount}/{name}").read().result(),
+            "zarr-python": np.asarray(zarr.open_array(f"{mount}/{name}", mode="r")[...]),
+            "TensorStore": _tensorstore("zarr3", f"{mount}/{name}").read().result(),
         }
-        for reader, read in readers.items():
-            seen = read()
+        for reader, seen in readers.items():
             if seen.dtype != source.dtype or not np.array_equal(seen, source):
                 sys.exit(f"{name} read by {reader} differs from the source")
             print(f"  {name} {source.shape} {source.dtype}: all {source.size} elements equal in {reader}")
@@ -73,4 +73,5 @@ def _tensorstore(driver: str, path: str, **spec: object) -> tensorstore.TensorSt
 
 
 if __name__ == "__main__":
-    {"write": write, "compare": compare, "whole": whole}[sys.argv[1]](*sys.argv[2:])
+    commands: dict[str, Callable[..., None]] = {"write": write, "compare": compare, "whole": whole}
+    commands[sys.argv[1]](*sys.argv[2:])

@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fsbridge.codecs import table
 from fsbridge.commands import COMMANDS, command
-from fsbridge.formats.zarr3.codecs import ALIASES, ARRAY_CODECS, SERIALIZERS
+from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS
+from fsbridge.formats.zarr3.codecs import ALIASES, SERIALIZERS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

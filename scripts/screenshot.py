@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 from browser import browser
+from zarr.core.common import JSON
 
 import fsbridge
 
@@ -31,7 +32,7 @@ def write(store: Path) -> None:
     raw = np.clip(plane + rng.normal(0, 150, shape), 0, 4095).astype(np.uint16)
     labels = np.broadcast_to(away.argmin(-1) + 1, shape).astype(np.uint64)
     group = zarr.open_group(str(store), mode="w").create_group("volumes", attributes={"subject": "M17", "session": 3})
-    told = {"resolution": [40.0, 4.0, 4.0], "units": ["nm", "nm", "nm"]}
+    told: dict[str, JSON] = {"resolution": [40.0, 4.0, 4.0], "units": ["nm", "nm", "nm"]}
     for name, values in (("raw", raw), ("labels", labels)):
         array = group.create_array(
             name, shape=shape, chunks=(16, 64, 64), dtype=values.dtype, dimension_names=["z", "y", "x"], attributes=told

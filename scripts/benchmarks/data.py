@@ -169,17 +169,17 @@ def _zarr2(stored: Stored) -> list[StoredRange]:
     import numcodecs
     import zarr
 
-    compressor = {
-        "blosc-lz4": lambda: numcodecs.Blosc("lz4", BLOSC_LEVEL, numcodecs.Blosc.SHUFFLE),
-        "blosc-zstd": lambda: numcodecs.Blosc("zstd", ZSTD_LEVEL, numcodecs.Blosc.SHUFFLE),
-        "zstd": lambda: numcodecs.Zstd(ZSTD_LEVEL),
-        "gzip": lambda: numcodecs.GZip(GZIP_LEVEL),
-        "raw": lambda: None,
-    }[stored.codec]()
+    compressors: dict[str, numcodecs.abc.Codec | None] = {
+        "blosc-lz4": numcodecs.Blosc("lz4", BLOSC_LEVEL, numcodecs.Blosc.SHUFFLE),
+        "blosc-zstd": numcodecs.Blosc("zstd", ZSTD_LEVEL, numcodecs.Blosc.SHUFFLE),
+        "zstd": numcodecs.Zstd(ZSTD_LEVEL),
+        "gzip": numcodecs.GZip(GZIP_LEVEL),
+        "raw": None,
+    }
     geometry = stored.geometry
-    array: Any = zarr.create_array(
+    array = zarr.create_array(
         stored.source, shape=geometry.shape, chunks=geometry.chunk, dtype="<u2", zarr_format=2,
-        compressors=compressor, overwrite=True,
+        compressors=compressors[stored.codec], overwrite=True,
     )  # fmt: skip
     _fill(array, geometry)
     return _whole_files(stored, ".")
@@ -187,19 +187,20 @@ def _zarr2(stored: Stored) -> list[StoredRange]:
 
 def _zarr3(stored: Stored) -> list[StoredRange]:
     import zarr
+    from zarr.abc.codec import BytesBytesCodec
     from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
-    compressors: Any = {
-        "blosc-lz4": lambda: BloscCodec(cname="lz4", clevel=BLOSC_LEVEL, shuffle="shuffle", typesize=2),
-        "blosc-zstd": lambda: BloscCodec(cname="zstd", clevel=ZSTD_LEVEL, shuffle="shuffle", typesize=2),
-        "zstd": lambda: ZstdCodec(level=ZSTD_LEVEL),
-        "gzip": lambda: GzipCodec(level=GZIP_LEVEL),
-        "raw": lambda: None,
-    }[stored.codec]()
+    compressors: dict[str, BytesBytesCodec | None] = {
+        "blosc-lz4": BloscCodec(cname="lz4", clevel=BLOSC_LEVEL, shuffle="shuffle", typesize=2),
+        "blosc-zstd": BloscCodec(cname="zstd", clevel=ZSTD_LEVEL, shuffle="shuffle", typesize=2),
+        "zstd": ZstdCodec(level=ZSTD_LEVEL),
+        "gzip": GzipCodec(level=GZIP_LEVEL),
+        "raw": None,
+    }
     geometry = stored.geometry
-    array: Any = zarr.create_array(
+    array = zarr.create_array(
         stored.source, shape=geometry.shape, chunks=geometry.chunk, shards=geometry.shard, dtype="<u2",
-        compressors=compressors, overwrite=True,
+        compressors=compressors[stored.codec], overwrite=True,
     )  # fmt: skip
     _fill(array, geometry)
     return [_inner(stored, index) for index in geometry.grid()]

@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from benchmarks import data, mounts
 from benchmarks.programs import together
@@ -79,8 +80,8 @@ def listing(settings: Settings, name: str, shape: tuple[int, ...], separator: st
         for key, command in COMMANDS.items():
             contenders += [
                 Contender(f"{key}: first", first(command, key)),
-                Contender(f"{key}: second", lambda key=key: seconds[key]),  # type: ignore[misc]
-                Contender(f"{key}: tmpfs", lambda command=command: _timed(command, twin, count)),  # type: ignore[misc]
+                Contender(f"{key}: second", partial(seconds.__getitem__, key)),
+                Contender(f"{key}: tmpfs", partial(_timed, command, twin, count)),
                 Contender(f"{key}: floor", on_the_floor(command)),
             ]
         samples = alternate(contenders, settings.rounds, settings.say)

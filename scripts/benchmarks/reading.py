@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from benchmarks import data, mounts
@@ -118,7 +119,7 @@ def _through_mount(stored: data.Stored) -> list[Contender]:
         for readers in (1, 2)
         for contender in (
             Contender(f"fsbridge cold x{readers}", cold(readers)),
-            Contender(f"fsbridge warm x{readers}", lambda readers=readers: warm[readers]),  # type: ignore[misc]
+            Contender(f"fsbridge warm x{readers}", partial(warm.__getitem__, readers)),
         )
     ]
 
@@ -145,7 +146,7 @@ def _in_process(stored: data.Stored) -> list[Contender]:
 
 
 def _local(copy: str) -> list[Contender]:
-    return [Contender(f"local x{readers}", lambda readers=readers: _read(copy, readers)) for readers in (1, 2)]  # type: ignore[misc]
+    return [Contender(f"local x{readers}", partial(_read, copy, readers)) for readers in (1, 2)]
 
 
 def _floor(copy: str) -> list[Contender]:
@@ -155,7 +156,7 @@ def _floor(copy: str) -> list[Contender]:
         with mounts.Floor(copy) as mount:
             return _read(mount.path, readers)
 
-    return [Contender(f"floor x{readers}", lambda readers=readers: cold(readers)) for readers in (1, 2)]  # type: ignore[misc]
+    return [Contender(f"floor x{readers}", partial(cold, readers)) for readers in (1, 2)]
 
 
 def _read(root: str, readers: int) -> float:

@@ -11,6 +11,7 @@ import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,9 @@ def small_stores(folder: str) -> None:
     import zarr
 
     values = np.arange(512 * 512, dtype="<u4").reshape(512, 512)
-    for name, options in (("zarr2", {}), ("zarr3", {}), ("shards", {"shards": (256, 256)})):
+    for name, shards in (("zarr2", None), ("zarr3", None), ("shards", (256, 256))):
         group = zarr.open_group(os.path.join(folder, name), mode="w", zarr_format=2 if name == "zarr2" else 3)
-        group.create_array("raw", data=values, chunks=(64, 64), **options)
+        group.create_array("raw", data=values, chunks=(64, 64), shards=shards)
     metadata = {"dimensions": [512, 512], "blockSize": [64, 64], "dataType": "uint32", "compression": {"type": "gzip"}}
     kvstore = {"driver": "file", "path": os.path.join(folder, "n5/raw/")}
     tensorstore.open({"driver": "n5", "kvstore": kvstore, "metadata": metadata, "create": True}).result()[...] = values
@@ -110,10 +111,7 @@ def _small(settings: Settings, folder: str) -> Iterator[Row]:
 
 def mount(settings: Settings, server: Objects) -> Row:
     """Exec to the mounted root, at 30 ms."""
-    contenders = [
-        Contender(name, lambda name=name: mounts.start_up(server.url(name), *server.options))  # type: ignore[misc]
-        for name in CHUNKS
-    ]
+    contenders = [Contender(name, partial(mounts.start_up, server.url(name), *server.options)) for name in CHUNKS]
     samples = alternate(contenders, 2 * settings.rounds, settings.say)
     return Row("mount", "s", None, samples, bounds=[Bound(name, 0.45) for name in CHUNKS])
 
@@ -374,8 +372,8 @@ def block_cache(settings: Settings, server: Objects, store: str, blocks: str) ->
                     samples.setdefault(which if source else f"{which}: ms", []).append(taken)
                     if not source:
                         samples.setdefault(f"{which}: requests", []).append(server.asked()["requests"])
-    more = [cached - plain for cached, plain in zip(samples["immutable: ms"], samples[local], strict=True)]
-    samples["immutable: ms more than from the local store"] = more
+    added = [cached - plain for cached, plain in zip(samples["immutable: ms"], samples[local], strict=True)]
+    samples["immutable: ms more than from the local store"] = added
     bounds = {"immutable: requests": 0, "with a 304: requests": 1, "immutable: ms more than from the local store": 1}
     return Row("block cache", "ms, or requests", None, samples, bounds=[Bound(name, bounds.get(name)) for name in samples])
 

@@ -11,6 +11,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -88,9 +89,9 @@ def walked(
             for kind, options in KINDS.items():
                 contenders += [
                     Contender(f"{command}: {kind}first", _first(command, path, options, seconds, kind)),
-                    Contender(f"{command}: {kind}second", lambda kind=kind, seconds=seconds: seconds[kind]),  # type: ignore[misc]
+                    Contender(f"{command}: {kind}second", partial(seconds.__getitem__, kind)),
                 ]
-            contenders.append(Contender(f"{command}: floor", lambda command=command: _timed(command, floor.path)))  # type: ignore[misc]
+            contenders.append(Contender(f"{command}: floor", partial(_timed, command, floor.path)))
             for kind in KINDS:
                 again = second if kind and command != READ else None  # by default the first run outlives what it has shown
                 wanted = (READING if command == READ else first, again)

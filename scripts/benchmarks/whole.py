@@ -246,7 +246,7 @@ def listing(settings: Settings, kind: str) -> Row:
             subprocess.run(["ls", "-l", mount.path], check=True, stdout=subprocess.DEVNULL)
             return time.monotonic() - began
 
-    contenders = [Contender(layout, lambda layout=layout: run(layout)) for layout in ("files", "zarr3")]  # type: ignore[misc]
+    contenders = [Contender(layout, partial(run, layout)) for layout in ("files", "zarr3")]
     samples = alternate(contenders, settings.rounds, settings.say)
     settings.remove(path)
     return Row(f"files ls -l {kind}", "arrays/s", ARRAYS, samples, [Pair("files", "zarr3", LISTING)])
@@ -256,8 +256,10 @@ def group_file(settings: Settings) -> Row:
     """The first `stat` of a store of a thousand arrays as one HDF5 file, for which its skeleton is made."""
     import h5py
     import zarr
+    from zarr.core.common import JSON
 
-    shape, attributes = (256, 256), {"unit": "nm", "resolution": [4.0, 4.0], "made by": "a microscope"}
+    shape = (256, 256)
+    attributes: dict[str, JSON] = {"unit": "nm", "resolution": [4.0, 4.0], "made by": "a microscope"}
     stores = {kind: settings.place(f"thousand{suffix}") for kind, suffix in STORES.items()}
     group = zarr.open_group(stores["Zarr v3"], mode="w")
     with h5py.File(stores["HDF5"], "w") as file:

@@ -33,7 +33,8 @@ def cell(program: Program, command: list[str], mount: Path, sample: Sample, fold
     except Exception as error:  # a program's own failure, of any kind
         words = str(error)
         known = any(re.fullmatch(formats, sample.format) and text in words for formats, text in program.excuses)
-        said = next((text for _, text in program.excuses if text in words), words.strip().splitlines()[-1:] or [type(error)])
+        last: object = words.strip().splitlines()[-1:] or [type(error)]
+        said = next((text for _, text in program.excuses if text in words), last)
         return f"no: {said}", known
     expected = sample.values
     if program.layout == "n5" and not sample.fastest_first:

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,11 @@ class Program:
     excuses: tuple[tuple[str, str], ...] = ()
 
 
-def run(command: list[str], **options: Any) -> str:
+def run(command: list[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
     """Return what a program prints; if it fails, raise an error with its last words."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, **options)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, cwd=cwd, env=env
+    )
     if done.returncode:
         raise RuntimeError(f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
     return done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -96,7 +96,8 @@ def write(folder: Path) -> list[Sample]:
         array.attrs["pixelResolution"] = {"unit": "nm", "dimensions": list(SPACING)}
         fill(array, data)
     found.append(Sample("N5", "a.n5/volume", data.T, True, SPACING))
-    for order in "CF":
+    orders: tuple[Literal["C", "F"], ...] = ("C", "F")
+    for order in orders:
         group = zarr.open_group(str(folder / f"{order}.zarr"), mode="w", zarr_format=2)
         for axis, name in enumerate("zyx"):  # not OME's words, which netCDF-C takes for an error
             coordinate = group.create_array(name, shape=SHAPE[axis : axis + 1], chunks=SHAPE[axis : axis + 1], dtype="<f8")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from checks import Skipped
@@ -150,7 +150,7 @@ def unu(command: list[str], mount: Path, path: str, folder: Path) -> Array:
     out = folder / "unu.nrrd"
     run([*command, "save", "-f", "nrrd", "-e", "raw", "-i", str(exists(mount, path, "raw.nhdr")), "-o", str(out)], cwd=mount)
     head, _, data = out.read_bytes().partition(b"\n\n")
-    order = ">" if b"endian: big" in head else "<"
+    order: Literal["<", ">"] = ">" if b"endian: big" in head else "<"
     return np.frombuffer(data, dtype.newbyteorder(order)).reshape(shape)
 
 

@@ -42,7 +42,7 @@ def write(folder: Path) -> list[str]:
     names = sorted({case.store for case in stores.CASES})
     for name in names:
         if name.startswith("zarr-python"):
-            zarr.consolidate_metadata(str(folder / name), zarr_format=int(name[-1]))  # type: ignore[arg-type]
+            zarr.consolidate_metadata(str(folder / name), zarr_format=2 if name.endswith("2") else 3)
     with h5py.File(folder / "h5py.h5", "w") as file:
         for number in range(60):
             values = np.random.default_rng(number).integers(0, 1000, (100, 300))

@@ -18,11 +18,17 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from checks import Skipped
 from legacy.programs import environment, run
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+Result = TypeVar("Result")
 
 BUCKET = "bucket"
 READY = 60.0
@@ -91,7 +97,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(20)
 
 
-def patiently(call: Callable[[], Any]) -> Any:
+def patiently(call: Callable[[], Result]) -> Result:
     """`call()`, again while the server that takes connections is not ready for requests yet."""
     deadline = time.monotonic() + READY
     while True:
@@ -103,11 +109,11 @@ def patiently(call: Callable[[], Any]) -> Any:
             time.sleep(0.3)
 
 
-def upload(store: Any, data: Path) -> None:
+def upload(store: ObjectStore, data: Path) -> None:
     """Every file below `data`, by obstore."""
     for path in sorted(data.rglob("*")):
         if path.is_file():
-            patiently(lambda path=path: store.put(str(path.relative_to(data)), path.read_bytes()))
+            patiently(partial(store.put, str(path.relative_to(data)), path.read_bytes()))
 
 
 def s3_options(port: int) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def write(folder: Path) -> None:
             "lat": ("lat", [-30.0, -10.0, 10.0, 30.0], named("degrees_north", "latitude", axis="Y")),
             "lon": ("lon", [0.0, 10.0, 20.0, 30.0, 40.0], named("degrees_east", "longitude", axis="X")),
         }
-        encoding = {
+        encoding: dict[str, dict[str, object]] = {
             "tas": {"dtype": "i2", "scale_factor": 0.1, "add_offset": 250.0, "_FillValue": -32768},
             "frost": {"dtype": "f4", "_FillValue": 1e20},
             "rain": {"dtype": "f4", "_FillValue": -1.0},

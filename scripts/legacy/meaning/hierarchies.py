@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import xarray
 import zarr
+from zarr.core.common import JSON
 
 from legacy.meaning import Check, Field, differs
 from legacy.programs import environment, here, run, system
@@ -20,7 +22,10 @@ LABELLED, OLD, NEW = "labelled.zarr", "ome4.zarr", "ome5.zarr"
 KELVIN = [[np.nan, 280.0, 0.0, 0.0], [281.0, 0.0, 0.0, 0.0]]
 """A missing value, real zeros, and a chunk of nothing but zeros."""
 
-AXES = [{"name": "y", "type": "space", "unit": "micrometer"}, {"name": "x", "type": "space", "unit": "micrometer"}]
+AXES: list[JSON] = [
+    {"name": "y", "type": "space", "unit": "micrometer"},
+    {"name": "x", "type": "space", "unit": "micrometer"},
+]
 
 
 def write(folder: Path) -> None:
@@ -35,11 +40,12 @@ def write(folder: Path) -> None:
         "count": {"chunks": (2, 2)},
     }
     xarray.Dataset(variables).to_zarr(folder / LABELLED, zarr_format=3, encoding=encoding, consolidated=False)
-    for name, version in ((OLD, 2), (NEW, 3)):
+    versions: tuple[tuple[str, Literal[2, 3]], ...] = ((OLD, 2), (NEW, 3))
+    for name, version in versions:
         root = zarr.create_group(folder / name, zarr_format=version)
         root.create_array("0", shape=(4, 6), chunks=(2, 3), dtype="u2")[...] = 1
-        scale = {"type": "scale", "scale": [0.5, 0.25]}
-        image = {"axes": AXES, "datasets": [{"path": "0", "coordinateTransformations": [scale]}]}
+        scale: JSON = {"type": "scale", "scale": [0.5, 0.25]}
+        image: dict[str, JSON] = {"axes": AXES, "datasets": [{"path": "0", "coordinateTransformations": [scale]}]}
         if version == 2:
             root.attrs["multiscales"] = [{**image, "version": "0.4"}]
         else:

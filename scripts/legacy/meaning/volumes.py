@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import z5py
 import zarr
+from zarr.core.common import JSON
 
 from legacy.meaning import Check, Field, differs
 from legacy.programs import environment, here, python, run, system
@@ -34,12 +35,12 @@ def write(folder: Path) -> None:
         group = root.create_group(names)
         shape = tuple(EXTENT[name] for name in names)
         group.create_array("a", shape=shape, chunks=shape, dtype="<u2")[...] = values(shape)
-        steps = [
+        steps: list[JSON] = [
             {"type": "scale", "scale": [SCALE[name] for name in names]},
             {"type": "translation", "translation": [START[name] for name in names]},
         ]
-        datasets = [{"path": "a", "coordinateTransformations": steps}]
-        axes = [described(name) for name in names]
+        datasets: list[JSON] = [{"path": "a", "coordinateTransformations": steps}]
+        axes: list[JSON] = [described(name) for name in names]
         group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
     packed = root.create_array("packed", shape=(10, 11, 12), chunks=(10, 11, 12), dtype="<u2")
     packed.attrs.update({"scale_factor": 0.25, "add_offset": -3.5})
