@@ -125,7 +125,7 @@ class FilesGroup(OpenGroup):
         """Return the entries of a member: a group's directory and files, an array's files, or links to these."""
         name = file_name(child.name, _TAKEN)
         if rows is not None:
-            rows.member(child)
+            rows.add_member(child)
         try:
             node: Node = Link(child.link) if child.link is not None else opener()
         except NotFound:
@@ -141,7 +141,7 @@ class FilesGroup(OpenGroup):
         array = as_array(node)
         if array is None:
             if rows is not None:
-                rows.group(child.name, cast(Group, node))
+                rows.add_group(child.name, cast(Group, node))
             entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
             return [entry, *self._list_files(group, child, name, cast(Group, node))]
         look, neighbours = self._listed
@@ -307,7 +307,7 @@ class FilesGroup(OpenGroup):
             rows = SeenMembers()
         others: list[OtherFile] = []
         yield from self.listing(
-            partial(self.list_member, rows=rows), others, (SeenMembers() if rows is None else rows).member
+            partial(self.list_member, rows=rows), others, (SeenMembers() if rows is None else rows).add_member
         )
         if not self.group.is_plain():
             yield list(self._own_entries(rows))

@@ -20,9 +20,9 @@ from fsbridge.layouts.files.arrays.planes import PlaneSpace, SlicesDirectory
 from fsbridge.layouts.files.arrays.selection import parse_region
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.layouts.files.filetypes.h5 import H5, NC
-from fsbridge.layouts.files.h5.array_netcdf import array_netcdf
+from fsbridge.layouts.files.h5.array_netcdf import make_array_netcdf
 from fsbridge.layouts.files.h5.nodes import H5Array
-from fsbridge.layouts.files.looks.group_page import PAGE, array_page
+from fsbridge.layouts.files.looks.group_page import PAGE, make_array_page
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.layouts.surroundings import Look
 from fsbridge.model import Array
@@ -66,7 +66,7 @@ class ArrayFiles(ArrayDirectory):
 
     def _make_page(self) -> bytes:
         before_waiting()  # because coordinates are read
-        return array_page(self._open(), self._store, self.path.member.context.format_at(()).name)
+        return make_array_page(self._open(), self._store, self.path.member.context.format_at(()).name)
 
     def _make_page_again(self) -> bytes | None:
         shown = self.path.refresh()
@@ -99,7 +99,7 @@ def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> Any
         raise NotFound(f"{name!r} does not end with a known file type")
     full = None if region is None else f"{array.name}@{region}" if at else f"{array.name}[{region}]"
     if suffix == NC.suffix:
-        return array_netcdf(array, selection, full)
+        return make_array_netcdf(array, selection, full)
     return H5Array(array, selection, full) if suffix == H5.suffix else ArrayFile(array, suffix, selection, full)
 
 

@@ -19,7 +19,7 @@ from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes import ALIASES, list_suffixes, reasons
 from fsbridge.layouts.files.filetypes.geometry import georeference
 from fsbridge.layouts.files.filetypes.h5 import H5, NC
-from fsbridge.layouts.files.h5.array_netcdf import array_netcdf
+from fsbridge.layouts.files.h5.array_netcdf import make_array_netcdf
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.looks.rows import SeenMembers
 from fsbridge.meaning.convention import Written
@@ -27,7 +27,7 @@ from fsbridge.meaning.reading import read_array
 from fsbridge.metadata import ArrayMetadata
 from fsbridge.tree import AnyNode, Attrs, Entry
 
-_MADE: Mapping[str, Callable[[OpenArray], AnyNode]] = {H5.suffix: H5Array, NC.suffix: array_netcdf}
+_MADE: Mapping[str, Callable[[OpenArray], AnyNode]] = {H5.suffix: H5Array, NC.suffix: make_array_netcdf}
 """Makes the files that have no plan, by suffix."""
 
 Again: TypeAlias = Callable[[], DescriptionFile | None]
@@ -45,7 +45,7 @@ def list_files(
         return list(_list_unsized_files(array, wanted, name, others, again))
     sizes = _find_sizes(array, wanted)
     if rows is not None:
-        rows.array(array, sizes.alike)
+        rows.add_array(array, sizes.alike)
     collisions, mtime_ns = others.collisions(array.name), array.mtime_ns()
     size = len(description(array.view(), collisions)) if collisions else sizes.described
     opener = partial(DescriptionFile, array, collisions, again, size)
@@ -56,7 +56,7 @@ def list_files(
             continue
         file = name + b"." + suffix.encode()
         if suffix == NC.suffix:
-            entries.append(_make_unsized_entry(name, suffix, mtime_ns, partial(array_netcdf, array)))
+            entries.append(_make_unsized_entry(name, suffix, mtime_ns, partial(make_array_netcdf, array)))
             continue
         if suffix == H5.suffix:
             entries.append(H5Array(array).entry(file, mtime_ns))

@@ -14,7 +14,7 @@ from fsbridge.config import MIB
 from fsbridge.layouts.files.arrays.extents import Generated, Label, Labels, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit
 from fsbridge.layouts.files.looks.previews import DECODED_BYTES
-from fsbridge.layouts.files.looks.previews.sampling import drawable, is_table
+from fsbridge.layouts.files.looks.previews.sampling import check_drawable, is_table
 
 if TYPE_CHECKING:
     from typing import Any
@@ -33,27 +33,27 @@ _MOST_POSITIONS = 1 << 22
 
 def preview_png(view: View) -> Generated:
     """Return the plan of a PNG with the picture of one plane, or with curves."""
-    from fsbridge.layouts.files.looks.previews.drawing import figure_png
-    from fsbridge.layouts.files.looks.previews.picture import picture
+    from fsbridge.layouts.files.looks.previews.drawing import make_figure_png
+    from fsbridge.layouts.files.looks.previews.picture import plan_picture
 
     if is_table(view):
-        return _curves(view, figure_png)
-    made = picture(view)
+        return _curves(view, make_figure_png)
+    made = plan_picture(view)
     return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)
 
 
 def preview_svg(view: View) -> Generated:
     """Return the plan of an SVG with curves."""
-    from fsbridge.layouts.files.looks.previews.drawing import svg
+    from fsbridge.layouts.files.looks.previews.drawing import make_svg
 
-    return _curves(view, svg)
+    return _curves(view, make_svg)
 
 
 def _curves(view: View, drawn: Callable[[Figure], bytes]) -> Generated:
     """Return the plan of curves. Positions along an axis that are too many to be known are read with the elements."""
-    from fsbridge.layouts.files.looks.previews.curves import curves
+    from fsbridge.layouts.files.looks.previews.curves import plan_curves
 
-    made = curves(view, drawn)
+    made = plan_curves(view, drawn)
     unplaced = len(view.shape) > 0 and view.axes[0].scale is None and view.positions(0) is None
     labelled = (0,) if unplaced and view.shape[0] <= _MOST_POSITIONS else ()
 
@@ -61,7 +61,7 @@ def _curves(view: View, drawn: Callable[[Figure], bytes]) -> Generated:
         label = labels.along.get(0)
         if label is None or label.values.dtype.kind not in "iuf":
             return made.draw(elements)
-        return curves(_place(view, label), drawn).draw(elements)
+        return plan_curves(_place(view, label), drawn).draw(elements)
 
     return Generated(make, made.order, None, made.selection, _WORK_BYTES, labelled)
 
@@ -84,7 +84,7 @@ def _chunk_bytes(view: View) -> int:
 
 
 def _check(view: View) -> None:
-    drawable(view)
+    check_drawable(view)
 
 
 def _is_picture(view: View) -> int:

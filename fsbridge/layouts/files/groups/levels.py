@@ -15,8 +15,8 @@ from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.filetypes.previews import PICTURE
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid, names_of_levels
-from fsbridge.layouts.files.looks.previews.picture import Preview, picture
-from fsbridge.layouts.files.looks.previews.sampling import PIXELS, plane
+from fsbridge.layouts.files.looks.previews.picture import Preview, plan_picture
+from fsbridge.layouts.files.looks.previews.sampling import PIXELS, choose_plane
 
 
 def array_preview(shown: OpenGroup, array: OpenArray) -> ArrayFile:
@@ -49,7 +49,7 @@ def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
             return finest
         opened[name] = level
     try:
-        return opened[sufficient(list(opened), lambda name: opened[name].view(), picture)]
+        return opened[sufficient(list(opened), lambda name: opened[name].view(), plan_picture)]
     except Unfit:
         return finest
 
@@ -64,7 +64,7 @@ def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Calla
         shown = view(name)
         if len(shown.shape) < 2 or (preview(shown).middle and name != names[-1]):
             return chosen
-        chosen, parts = name, plane(shown)
+        chosen, parts = name, choose_plane(shown)
         if max(shown.shape[parts.rows], shown.shape[parts.columns]) >= PIXELS:
             return chosen
     return chosen

@@ -32,8 +32,11 @@ MAX_LOOKS = 10_000
 """Most places where named arrays are looked for: half a second in a local store. An attribute may have a million names."""
 
 
-def array_netcdf(array: OpenArray, selection: Selection | None = None, name: str | None = None) -> H5Group:
-    """Return the netCDF file of an array, or of a region of it with `name`; NotFound if there can be none."""
+def make_array_netcdf(array: OpenArray, selection: Selection | None = None, name: str | None = None) -> H5Group:
+    """Return an array, or a region of it, as a netCDF file; NotFound if netCDF cannot hold it.
+
+    `name`: of the file, without its suffix; None: the array's own name.
+    """
     view = array.view(selection, name)
     reason = NC.refusal(view) or too_long(array.name)
     if reason is not None:
@@ -42,22 +45,22 @@ def array_netcdf(array: OpenArray, selection: Selection | None = None, name: str
 
     def begin() -> Making:
         walk = Walk(array.names, True)
-        return Making(f"{view.name}.{NC.suffix}", partial(_write, walk, array, view), files.room, walk.count)
+        return Making(f"{view.name}.{NC.suffix}", partial(_write, walk, array, view), files.room, walk.count_objects)
 
     return files.find((NC.suffix, array.names, selection, array.identity), begin)
 
 
 def _write(walk: Walk, array: OpenArray, view: View) -> Walked:
-    """Write the file. Arrays that cannot be read are left out by name."""
+    """Write the file of `array` and of all arrays that it names. A named array that cannot be read is left out."""
     beside = _Beside(array, view.selection)
     with walk:
-        walk.owner("", beside.attributes())
-        others = list(beside.arrays())
-        walk.array(array, view, f"/{array.name}", partial(_open, array, view), beside.changed(array))
+        walk.add_group("", beside.collect_attributes())
+        others = list(beside.find_arrays())
+        walk.add_array(array, view, f"/{array.name}", partial(_open, array, view), beside.rename_references(array))
         for name, other in others:
-            part = other.view(beside.selection(other))
+            part = other.view(beside.select(other))
             try:
-                walk.array(other, part, f"/{name}", partial(_open, other, part), beside.changed(other))
+                walk.add_array(other, part, f"/{name}", partial(_open, other, part), beside.rename_references(other))
             except PASSING:
                 raise
             except FsbridgeError as error:
@@ -72,9 +75,11 @@ def _open(array: OpenArray, view: View) -> Opened:
 
 
 class _Beside:
-    """Finds all that an array names, and what that names. Names may be paths, whose arrays get names of this one group.
+    """Finds the arrays that an array names in its attributes and axes, and those that these name in turn.
 
-    `seen`: all that was looked at, so that changes can be found; `left_out`: paths that lead to no array, with reasons.
+    An array may be named by a path. In the file all of them lie in one group, so each gets a name without slashes.
+
+    `seen`: everything that was looked at, to detect changes; `left_out`: names that lead to no array, each with the reason.
     """
 
     def __init__(self, array: OpenArray, selection: Selection) -> None:
@@ -89,19 +94,22 @@ class _Beside:
             for axis, length, pick in zip(array.axes, array.metadata.shape, selection.picks, strict=True)
         }
 
-    def attributes(self) -> dict[str, JSON]:
-        """Return the attributes of the groups above; those of a nearer group count more."""
+    def collect_attributes(self) -> dict[str, JSON]:
+        """Return the attributes of all groups above the array.
+
+        If two groups have the same one, the nearer group's counts.
+        """
         inherited: dict[str, JSON] = {}
         group = self._group
         while group is not None:
-            attributes = _attributes(group)
+            attributes = _read_attributes(group)
             self.seen.append(Seen(_hash_attributes, (group,), hash(repr(attributes))))
             inherited = {**attributes, **inherited}
             group = group.above
         return inherited
 
-    def arrays(self) -> Iterator[tuple[str, OpenArray]]:
-        """Yield the arrays besides the first one, and their names in the file."""
+    def find_arrays(self) -> Iterator[tuple[str, OpenArray]]:
+        """Yield every array besides the first one, with its name in the file."""
         waiting = [self._array]
         while waiting:
             array = waiting.pop(0)
@@ -122,12 +130,15 @@ class _Beside:
                     yield name, other
                 called[reference] = name
 
-    def changed(self, array: OpenArray) -> Mapping[str, JSON]:
-        """Return the attributes of an array that name others by paths, with the names in the file instead."""
+    def rename_references(self, array: OpenArray) -> Mapping[str, JSON]:
+        """Return those attributes of an array that name others by paths, with names of the file in place of the paths."""
         return renamed(array.metadata.shown_attributes(), self._called[array.names])
 
     def _name(self, other: OpenArray) -> str | None:
-        """Return the name of another array in the file: its own, else its path; None if netCDF has room for neither."""
+        """Return the name of another array in the file: its own, else its path.
+
+        None if both are too long for netCDF, or taken.
+        """
         for name in (other.name, "_".join(other.names)):
             if too_long(name) is None and name not in self._names.values() and not self._hides(other, name):
                 return name
@@ -135,14 +146,20 @@ class _Beside:
         return None
 
     def _hides(self, other: OpenArray, name: str) -> bool:
-        """True if that name already means something else to the first array: another array, or a dimension of its own."""
+        """True if the first array already uses `name` for something else.
+
+        That is a dimension of its own, or an array that is not `other`.
+        """
         if name in self._picks and (not other.axes or other.axes[0].name != name):
             return True
-        known = self._near(self._array, name)
+        known = self._find_nearest(self._array, name)
         return known is not None and known.names != other.names
 
-    def selection(self, other: OpenArray) -> Selection:
-        """Return the part of another array that belongs to the region of the first one: equal dimensions are cut alike."""
+    def select(self, other: OpenArray) -> Selection:
+        """Return the part of another array that belongs to the region of the first one.
+
+        A dimension with the name and the length of one of the first array's is cut as that one is; others are not cut.
+        """
         axes = zip(other.axes, other.metadata.shape, strict=True)
         return Selection(tuple(self._pick(axis.name, length) for axis, length in axes))
 
@@ -151,35 +168,41 @@ class _Beside:
         return pick if name is not None and pick is not None and other == length else Pick(0, 1, length)
 
     def _find(self, array: OpenArray, reference: str) -> OpenArray | None:
-        """Open the array that an array calls so: by its name, or by its path from the root or from the array's group."""
+        """Open the array to which `array` refers: by a name, or by a path from the root or from its group.
+
+        None if there is none.
+        """
         if "/" not in reference:
-            return None if too_long(reference) is not None else self._near(array, reference)
+            return None if too_long(reference) is not None else self._find_nearest(array, reference)
         group = array.surroundings.group
-        variable = None if group is None else self._at(group, reference)
+        variable = None if group is None else self._open_at(group, reference)
         if variable is None:
             self.left_out[f"{reference}: {array.name} names it, but there is no such array in the store"] = None
         return variable
 
-    def _near(self, array: OpenArray, name: str) -> OpenArray | None:
-        """Open the array of that name in the group of an array, else in the nearest group above that has one."""
+    def _find_nearest(self, array: OpenArray, name: str) -> OpenArray | None:
+        """Open the array called `name` in the group of `array`, or in the nearest group above that has one.
+
+        None if none has.
+        """
         group = array.surroundings.group
         while group is not None:
-            variable = self._at(group, name)
+            variable = self._open_at(group, name)
             if variable is not None:
                 return variable
             group = group.above
         return None
 
-    def _at(self, group: SourceMember, path: str) -> OpenArray | None:
+    def _open_at(self, group: SourceMember, path: str) -> OpenArray | None:
         if len(self.seen) >= MAX_LOOKS:
             raise TooLarge(f"{self._array.name} and what it names are looked for at more than {MAX_LOOKS} places")
-        pair = _array_at(group, path)
-        self.seen.append(Seen(_version_at, (group, path), None if pair is None else pair[1].version))
+        pair = _find_array(group, path)
+        self.seen.append(Seen(_find_version, (group, path), None if pair is None else pair[1].version))
         return None if pair is None else self._array.open_beside(pair[0], path.rpartition("/")[2], pair[1])
 
 
-def _array_at(group: SourceMember, path: str) -> tuple[SourceMember, Array] | None:
-    """Return the array at a path from a group, and its group; None if there is none that can be opened."""
+def _find_array(group: SourceMember, path: str) -> tuple[SourceMember, Array] | None:
+    """Return the array at a path from a group, and the group that it lies in; None if no array can be opened there."""
     try:
         return array_at(group, path)
     except PASSING:
@@ -188,14 +211,17 @@ def _array_at(group: SourceMember, path: str) -> tuple[SourceMember, Array] | No
         return None
 
 
-def _version_at(group: SourceMember, path: str) -> Hashable:
+def _find_version(group: SourceMember, path: str) -> Hashable:
     """Return the version of the array at a path from a group; None if there is none."""
-    pair = _array_at(group, path)
+    pair = _find_array(group, path)
     return None if pair is None else pair[1].version
 
 
-def _attributes(group: SourceMember) -> Mapping[str, JSON]:
-    """Return a group's attributes; none if they cannot be read, which is an error where they are shown themselves."""
+def _read_attributes(group: SourceMember) -> Mapping[str, JSON]:
+    """Return a group's attributes.
+
+    None if they cannot be read. (A file that shows these attributes themselves reports the error.)
+    """
     try:
         return group.group().attributes()
     except PASSING:
@@ -205,4 +231,4 @@ def _attributes(group: SourceMember) -> Mapping[str, JSON]:
 
 
 def _hash_attributes(group: SourceMember) -> int:
-    return hash(repr(_attributes(group)))
+    return hash(repr(_read_attributes(group)))

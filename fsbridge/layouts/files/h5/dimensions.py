@@ -31,7 +31,8 @@ COORDINATE_VALUES = 65536
 class Labelled(NamedTuple):
     """What dimension scales need to know about a dataset: its shape and axes, in HDF5's order.
 
-    `scale`: its name as a scale, if the source says that it is one. `final`: it gets no scales but those of its HDF5 file.
+    `scale`: the name that it has as a scale; None if the source does not say that it is a scale. `final`: no scales are
+    added to those that it has in its own HDF5 file.
     """
 
     shape: tuple[int, ...]
@@ -45,7 +46,7 @@ class Scales(NamedTuple):
 
     `datasets`: scales to be added to the file, as `Specification.add` takes them. `made`: path and name of each scale.
     `attached`: path of a dataset, number of its dimension, and path of the scale. `notes`: path, name and value of
-    attributes in which netCDF-C notes what HDF5's scales cannot say.
+    attributes in which netCDF-C keeps what HDF5's scales cannot say.
     """
 
     datasets: list[dict[str, JSON]]
@@ -54,8 +55,11 @@ class Scales(NamedTuple):
     notes: list[list[JSON]]
 
 
-def scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
-    """Find the scales of `arrays`, by path; a coordinate is looked for in the array's group and in those above."""
+def find_scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
+    """Find the dimension scales of `arrays`, which are given by path.
+
+    A dimension's scale is an array of its name, in the group of its array or in a group above; else a scale is added.
+    """
     made = {path: array.scale for path, array in arrays.items() if array.scale is not None}
     attached: dict[str, list[list[JSON]]] = {}
     dimensions = _Dimensions(arrays, netcdf)
@@ -65,7 +69,7 @@ def scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
             if len(array.shape) == 1:
                 continue
         for position, axis in enumerate(array.axes or ()):
-            coordinate = _coordinate(arrays, path, array.shape[position], axis.name, netcdf)
+            coordinate = _find_coordinate(arrays, path, array.shape[position], axis.name, netcdf)
             if coordinate is None:
                 if array.final:
                     continue
@@ -79,13 +83,13 @@ def scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
     pairs = [*([path, name] for path, name in made.items()), *dimensions.named]
     shown = [item for path, items in attached.items() if path not in made for item in items]
     several = {path: items for path, items in attached.items() if netcdf and path in made and len(arrays[path].shape) > 1}
-    return Scales(dimensions.datasets, pairs, shown, _notes([path for path, _ in pairs], several))
+    return Scales(dimensions.datasets, pairs, shown, _make_notes([path for path, _ in pairs], several))
 
 
-def _notes(paths: Sequence[str], several: Mapping[str, Sequence[Sequence[JSON]]]) -> list[list[JSON]]:
-    """Return netCDF-C's notes on scales with `several` dimensions, such as letters of names: numbers of scales.
+def _make_notes(paths: Sequence[str], several: Mapping[str, Sequence[Sequence[JSON]]]) -> list[list[JSON]]:
+    """Return netCDF-C's attributes about scales with `several` dimensions, such as the letters of names.
 
-    Each scale has one, and a scale with several dimensions lists those of its dimensions.
+    If there are such scales, each scale of the file is numbered, and theirs list the numbers of their dimensions' scales.
     """
     if not several:
         return []
@@ -95,15 +99,18 @@ def _notes(paths: Sequence[str], several: Mapping[str, Sequence[Sequence[JSON]]]
 
 
 def _is_coordinate(path: str, array: Labelled, netcdf: bool) -> bool:
-    """True if the array has one dimension and is called like it. In netCDF it may have more, after that of its name."""
+    """True if the array has one dimension, and both have the same name. In netCDF other dimensions may follow that one."""
     axes = array.axes
     if array.final or not axes or (len(axes) > 1 and not netcdf):
         return False
     return axes[0].name == path.rpartition("/")[2]
 
 
-def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: str | None, netcdf: bool) -> str | None:
-    """Return the path of the coordinate with the name and extent of a dimension of the array at `path`; None without one."""
+def _find_coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: str | None, netcdf: bool) -> str | None:
+    """Return the path of the coordinate of a dimension of the array at `path`; None if there is none.
+
+    `extent`, `label`: length and name of the dimension.
+    """
     folder = path.rpartition("/")[0]
     while label is not None:
         candidate = f"{folder}/{label}"
@@ -118,7 +125,10 @@ def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: s
 
 
 class _Dimensions:
-    """The scales that are added to the file. Arrays of a group share the scale of equal dimensions with a name."""
+    """The scales that are added to the file.
+
+    All arrays of a group share one scale for a dimension of the same name and axis.
+    """
 
     def __init__(self, arrays: Mapping[str, Labelled], netcdf: bool) -> None:
         self._netcdf = netcdf
@@ -128,7 +138,10 @@ class _Dimensions:
         self.named: list[list[str]] = []
 
     def find(self, path: str, position: int, extent: int, axis: Axis) -> str:
-        """Return the path of the scale of one dimension of the array at `path`; it is added if there is none yet."""
+        """Return the path of the scale of dimension `position` of the array at `path`.
+
+        Add the scale if it does not exist yet.
+        """
         folder, _, array = path.rpartition("/")
         label = axis.name if axis.name and re.fullmatch(r"[^/.\0][^/\0]*", axis.name) else None
         if label is not None and too_long(label):
@@ -154,7 +167,7 @@ class _Dimensions:
 
 
 def describe_spacing(path: str, extent: int, axis: Axis, netcdf: bool) -> dict[str, JSON]:
-    """Describe the dataset of a coordinate that is made from an axis' spacing."""
+    """Describe the dataset of a coordinate whose values follow from the offset and the spacing of an axis."""
     values = axis.offset + (axis.scale or 1.0) * np.arange(extent, dtype="<f8")
     return describe_values(path, values, {UNITS: symbol(axis.unit) or axis.unit} if axis.unit else {}, netcdf)
 
@@ -165,7 +178,7 @@ def describe_values(
     attributes: Mapping[str, JSON],
     netcdf: bool = False,
 ) -> dict[str, JSON]:
-    """Describe a dataset with its elements in the skeleton."""
+    """Describe a dataset with the elements `values`, which lie in the skeleton."""
     return {
         "kind": "dataset",
         "path": path,

@@ -29,10 +29,13 @@ a time, so that others would wait, too.
 
 
 class Making:
-    """One file while it is made by `make`."""
+    """A virtual file that a thread is making by calling `make`."""
 
     def __init__(self, name: str, make: Callable[[], Walked], room: Room, count: Callable[[], int] = int) -> None:
-        """`name`: of the file, for the log. `count` returns the number of groups and arrays that were found so far."""
+        """Start making the file. `name`: of the file, for the log.
+
+        `count` returns the number of groups and arrays that were found so far.
+        """
         self._name = name
         self._make = make
         self._room = room
@@ -51,7 +54,10 @@ class Making:
         return self._over.is_set()
 
     def wait(self, seconds: float) -> Walked:
-        """Wait for the file and return it. TimedOut if it is not ready in time; raises what making it raised."""
+        """Wait for the file and return it.
+
+        TimedOut if it is not ready in time; else the error that `make` raised, if any.
+        """
         if not self._over.is_set():
             before_waiting()
         if not self._over.wait(min(seconds, _AGAIN_SECONDS) if self._late else seconds):

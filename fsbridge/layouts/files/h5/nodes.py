@@ -20,15 +20,15 @@ from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
-from fsbridge.layouts.files.h5.specification import stored
-from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, array_size, array_twin
+from fsbridge.layouts.files.h5.specification import choose_storage
+from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, compute_size, make_array_twin
 from fsbridge.layouts.files.h5.walk import Walked
 from fsbridge.tree import Attrs, Buffer, Entry, File, Handle
 
 
 @dataclass(frozen=True, slots=True)
 class KeptLimits:
-    """Limits of what is kept of the virtual files of groups."""
+    """How much is kept of the virtual files of groups."""
 
     files: int = 16
     """Most files besides the latest one."""
@@ -48,13 +48,13 @@ class H5Array(File):
     """An array, or a region of it, as an HDF5 file."""
 
     def __init__(self, array: OpenArray, selection: Selection | None = None, name: str | None = None) -> None:
-        """Raise NotFound if elements have different sizes, or the file would be too large."""
+        """Raise NotFound if the elements have different sizes, or the file would be too large."""
         self.array = array
         self.view = array.view(selection, name)
         self.version = ("h5", selection, array.version)
         self._array_version = array.version
-        items = stored(self.view).items
-        size = array_size(self.view)
+        items = choose_storage(self.view).items
+        size = compute_size(self.view)
         texts = items and self.view.selection.size > MAX_TEXTS
         if array.metadata.varlength or texts or size >= 2**62:
             raise NotFound(f"{self.view.name}.h5: the blocks have varying numbers of elements, or the elements are too many")
@@ -73,7 +73,7 @@ class H5Array(File):
         return Attrs("file", self._make_once().size, self.array.mtime_ns())
 
     def open(self) -> H5Handle:
-        """Open the file, with a skeleton that is written once; Stale if the array has changed."""
+        """Open the file, with a skeleton that is made once and then cached; Stale if the array has changed."""
         self.array.check(self._array_version)
         return H5Handle(self._make_once(), self.version, lambda part: part.open(), lambda part: part.open())
 
@@ -84,14 +84,14 @@ class H5Array(File):
         before_waiting()
         with self._lock:
             if self._twin is None:
-                twin = array_twin(self.array, self.view, self.array.current(self._array_version), self._array_version)
+                twin = make_array_twin(self.array, self.view, self.array.current(self._array_version), self._array_version)
                 self.array.current(self._array_version)  # the HDF5 file has not changed while it was asked
                 self._twin = twin
             return self._twin
 
 
 class H5Files:
-    """The virtual files of several arrays. Each is made once, and kept until something that it shows has changed."""
+    """The virtual files that show several arrays. Each is made once, and kept until something that it shows has changed."""
 
     def __init__(self, config: Config, limits: KeptLimits = _LIMITS) -> None:
         self.room = Room(FILES_AT_A_TIME)
@@ -101,7 +101,10 @@ class H5Files:
         self._files: OrderedDict[Hashable, _Slot] = OrderedDict()
 
     def find(self, key: Hashable, making: Callable[[], Making]) -> H5Group:
-        """Return the file with that key. It shows the store as it is now, and may still be in the making."""
+        """Return the file kept under `key`, or start to make it.
+
+        It shows the store as it is now, and may not be finished yet.
+        """
         with self._lock:
             slot = self._files.setdefault(key, _Slot())
             self._files.move_to_end(key)
@@ -111,7 +114,7 @@ class H5Files:
             self._forget()
 
     def _forget(self) -> None:
-        """Drop the least recently used files above the limits."""
+        """Drop the least recently used files until the others are within the limits."""
         with self._lock:
             weight = sum(slot.weight for slot in self._files.values())
             for key, slot in list(self._files.items())[:-1]:
@@ -123,7 +126,7 @@ class H5Files:
 
 
 class _Slot:
-    """Holds the file of one group. Thread-safe."""
+    """Holds one virtual file. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -131,7 +134,7 @@ class _Slot:
 
     @property
     def weight(self) -> int:
-        """Bytes of memory, roughly."""
+        """Bytes of memory that the file takes, roughly."""
         file = self._file
         return 0 if file is None or file.making.result is None else file.making.result.weight
 
@@ -155,10 +158,10 @@ class _Slot:
 
 
 class H5Group(File):
-    """A group and all below it as one HDF5 file. Its size is only known after the file has been made."""
+    """A group with everything below it, as one HDF5 file. Its size is only known after the file has been made."""
 
     def __init__(self, making: Making, patience: float, limits: KeptLimits = _LIMITS) -> None:
-        """`patience`: seconds for which `measure` waits until the file has been made."""
+        """`patience`: for how many seconds `measure` waits until the file has been made."""
         self.making = making
         self.version = ("h5", next(_numbers))
         self._patience = patience
@@ -169,7 +172,10 @@ class H5Group(File):
 
     @property
     def walked(self) -> Walked:
-        """Wait for the file and what it was made of. Raises TimedOut while it is being made, and what making it raised."""
+        """The finished file and what it was made of.
+
+        Raises TimedOut while it is being made, and the error if it cannot be made.
+        """
         return self.making.wait(self._patience)
 
     def current(self) -> bool:
@@ -178,7 +184,7 @@ class H5Group(File):
         return self.making.result is not None and self.making.result.current() and self._is_as_read()
 
     def _is_as_read(self) -> bool:
-        """True if no array that was read has changed, and none was dropped from memory."""
+        """True if no array that was read through the file has changed since, and none was dropped from memory."""
         with self._lock:
             read = list(self._read.values())
         try:
@@ -206,7 +212,7 @@ class H5Group(File):
         )
 
     def _open_part(self, part: Part) -> Opened:
-        """Open the array of a part. All readers of this file get the same version, because they share the kernel's pages."""
+        """Open the array of a part, in one version for all readers of this file, because they share the kernel's pages."""
         while True:
             with self._lock:
                 if (known := self._read.get(part.start)) is not None:
@@ -222,14 +228,14 @@ class H5Group(File):
                 known = self._read.setdefault(part.start, opening)
                 if len(self._read) > self._limits.arrays:
                     start, forgotten = self._read.popitem(last=False)
-                    self._left[start] = _Left.of(forgotten)
+                    self._left[start] = _Left.note(forgotten)
                 return known
 
 
 class _Left(NamedTuple):
-    """What is kept of an array that was read through the file, and then dropped from memory.
+    """What is remembered of an array that was read through the file and then dropped from memory.
 
-    `used_chunks`: see `OpenArray.used_chunks`. `changed`: the array had changed before it was dropped.
+    `used_chunks`: see `OpenArray.find_used_chunks`. `changed`: the array had changed before it was dropped.
     """
 
     identity: Hashable
@@ -238,7 +244,7 @@ class _Left(NamedTuple):
     changed: bool = False
 
     @classmethod
-    def of(cls, opened: Opened) -> _Left:
+    def note(cls, opened: Opened) -> _Left:
         array, _, version = opened
         try:
             return cls(array.identity, version, array.used_chunks(version))
@@ -246,7 +252,7 @@ class _Left(NamedTuple):
             return cls(array.identity, version, None, True)
 
     def resume(self, opening: Opened) -> None:
-        """Continue with the array, opened again as `opening`; Stale unless all that was read of it is unchanged."""
+        """Let the same array, opened again as `opening`, continue. Stale if anything that was read of it has changed."""
         array, _, version = opening
         if self.changed or (array.identity == self.identity and version != self.version):
             raise Stale(f"{array.name!r} has changed since it was read")
@@ -258,7 +264,7 @@ def _attrs(walked: Walked) -> Attrs:
 
 
 class H5Handle(Handle):
-    """An open virtual file: the skeleton is in memory, arrays are opened when their elements are read."""
+    """An open virtual file. Its skeleton is in memory; an array is opened when its elements are read."""
 
     __slots__ = ("_closed", "_known", "_lock", "_open", "_readers", "_sources", "_twin", "size", "version")
 
@@ -270,9 +276,11 @@ class H5Handle(Handle):
         known: Callable[[Part], Opened | None],
         readers: int = _LIMITS.readers,
     ) -> None:
-        """`opener` returns the array of a part, in one version for all readers of the file; `known` does if it is open now.
+        """`opener` opens the array of a part, in one version for all readers of the file.
 
-        `readers`: most arrays for which a reader is kept.
+        `known` returns it only if it is open now.
+
+        `readers`: the largest number of arrays for which a reader is kept.
 
         A handle must not keep an array of its own: all readers share the kernel's pages, which must not mix versions.
         """
@@ -292,9 +300,9 @@ class H5Handle(Handle):
         return WINDOW_BYTES if self.size > WINDOW_BYTES else 0
 
     def peek(self, offset: int, size: int) -> Buffer | None:
-        """Return the bytes if they are only skeleton or have been assembled already; else None."""
+        """Return the bytes if no element has to be decoded for them, else None."""
         stop = min(offset + size, self.size)
-        parts = self._twin.within(offset, stop)
+        parts = self._twin.find_parts(offset, stop)
         if not parts:
             return self.read(offset, size)
         if len(parts) > 1 or offset < parts[0].start or stop > parts[0].stop:
@@ -305,25 +313,25 @@ class H5Handle(Handle):
         return source.peek(offset - parts[0].start, stop - parts[0].start)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Return bytes of the file: elements over the skeleton over zeros."""
+        """Return bytes of the file: the skeleton, the elements that lie over it, and zeros everywhere else."""
         stop = min(offset + size, self.size)
         if offset >= stop:
             return b""
-        parts = self._twin.within(offset, stop)
+        parts = self._twin.find_parts(offset, stop)
         if len(parts) == 1 and parts[0].start <= offset and stop <= parts[0].stop:
-            return self._source(parts[0]).read(offset - parts[0].start, stop - parts[0].start)
+            return self._find_source(parts[0]).read(offset - parts[0].start, stop - parts[0].start)
         out = bytearray(stop - offset)
         self._twin.overlay(out, offset)
         for part in parts:
             low, high = max(offset, part.start), min(stop, part.stop)
-            out[low - offset : high - offset] = self._source(part).read(low - part.start, high - part.start)
+            out[low - offset : high - offset] = self._find_source(part).read(low - part.start, high - part.start)
         return memoryview(out)
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Decode what the elements in that range need."""
-        for part in self._twin.within(start, stop):
+        """Decode the chunks of all elements in bytes [start, stop)."""
+        for part in self._twin.find_parts(start, stop):
             low, high = max(start, part.start) - part.start, min(stop, part.stop) - part.start
-            self._source(part).prefetch(low, high)
+            self._find_source(part).prefetch(low, high)
 
     def close(self) -> None:
         """Close the readers of all arrays, so that the disk space of what they spilled is free again.
@@ -339,7 +347,7 @@ class H5Handle(Handle):
             while len(self._sources) > most:
                 self._sources.popitem(last=False)[1][1].close()
 
-    def _source(self, part: Part) -> ElementBytes:
+    def _find_source(self, part: Part) -> ElementBytes:
         with self._lock:
             opened = self._open(part)
             before, known = self._sources.get(part.start, (None, None))

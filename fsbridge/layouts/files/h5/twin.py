@@ -19,15 +19,15 @@ from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, Labelled, Scales, describe_values, scales
+from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, Labelled, Scales, describe_values, find_scales
 from fsbridge.layouts.files.h5.specification import (
     Specification,
-    dataset,
-    element_type,
+    choose_element_type,
+    choose_storage,
+    describe_dataset,
+    describe_labelled,
     is_labelled,
-    items_of,
-    labelled,
-    stored,
+    spell_items,
 )
 from fsbridge.layouts.files.h5.writing import SkeletonWriter
 from fsbridge.meaning import Axis
@@ -42,12 +42,12 @@ ATTRIBUTES = 32
 """Most attributes of a coordinate."""
 
 
-def scales_beside(array: OpenArray, view: View, path: str, specification: Specification) -> Scales:
-    """Add coordinates and other dimension scales of an array to its file, and return the scales.
+def add_scales(array: OpenArray, view: View, path: str, specification: Specification) -> Scales:
+    """Add an array's coordinates and other dimension scales to the specification of its file, and return the scales.
 
-    For an array of an HDF5 file there are none unless every dimension has a name.
+    An array of an HDF5 file gets none unless each of its dimensions has a name.
     """
-    label = labelled(view, array.name)
+    label = describe_labelled(view, array.name)
     if label is None:
         return Scales([], [], [], [])
     if "hdf5" in view.metadata.native:
@@ -65,22 +65,22 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
             continue
         pick = view.selection.picks[number]
         rows = [pick.start + pick.step * i for i in range(pick.length)]
-        specification.add(**describe_values(place, variable.values[rows], _fitting(variable.attributes)))
+        specification.add(**describe_values(place, variable.values[rows], _select_fitting(variable.attributes)))
         arrays[place] = Labelled((len(rows),), (Axis(axis.name),), None, False)
         for name in (variable.attributes.get(word) for word in BOUNDS):
             bounds = array.surroundings.variable(name) if isinstance(name, str) and name and "/" not in name else None
             if bounds is None or bounds.values.shape != (len(variable.values), 2) or f"/{name}" in arrays:
                 continue
-            specification.add(**describe_values(f"/{name}", bounds.values[rows], _fitting(bounds.attributes)))
+            specification.add(**describe_values(f"/{name}", bounds.values[rows], _select_fitting(bounds.attributes)))
             arrays[f"/{name}"] = Labelled((len(rows), 2), (Axis(axis.name), Axis(None)), None, False)
-    made = scales(arrays)
+    made = find_scales(arrays)
     for item in made.datasets:
         specification.add(**item)
     return made
 
 
-def _fitting(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return the attributes that fit into the reserved space. Those in `OF_COORDINATES` come first."""
+def _select_fitting(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return as many attributes of a coordinate as fit into the reserved space, those in `OF_COORDINATES` first."""
     fitting = {
         name: value
         for name, value in attributes.items()
@@ -98,7 +98,7 @@ _COORDINATE_BYTES, _VALUE_BYTES = 1 << 15, 24
 
 
 class Opened(NamedTuple):
-    """An array opened for reading. `version`: `OpenArray.version` at that time."""
+    """An array opened for reading. `version`: that of the array when it was opened, see `OpenArray.find_version`."""
 
     array: OpenArray
     view: View
@@ -116,7 +116,7 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The elements of an array: bytes [start, stop) of the file."""
+    """The part of a virtual file that holds the elements of one array: bytes [start, stop)."""
 
     start: int
     stop: int
@@ -126,14 +126,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """A virtual file. `pieces`: the skeleton's bytes by offset; `parts`: elements, which lie over it and do not overlap."""
+    """A virtual file. `pieces`: the skeleton's bytes, with their offsets; `parts`: elements, which lie over the skeleton.
+
+    Parts do not overlap.
+    """
 
     size: int
     pieces: tuple[tuple[int, bytes], ...]
     parts: tuple[Part, ...]
 
     def overlay(self, out: bytearray, start: int) -> None:
-        """Copy the skeleton's bytes from offset `start` on into `out`."""
+        """Fill `out` with the skeleton's bytes from offset `start` of the file on.
+
+        Bytes that no piece covers are unchanged.
+        """
         stop = start + len(out)
         first = max(0, bisect_right(self.pieces, start, key=lambda piece: piece[0]) - 1)
         for offset, content in self.pieces[first:]:
@@ -143,8 +149,8 @@ class Twin:
             if low < high:
                 out[low - start : high - start] = content[low - offset : high - offset]
 
-    def within(self, start: int, stop: int) -> list[Part]:
-        """Return the parts that contain any of the bytes [start, stop)."""
+    def find_parts(self, start: int, stop: int) -> list[Part]:
+        """Return the parts that contain any of the bytes [start, stop) of the file."""
         first = bisect_right(self.parts, start, key=lambda part: part.stop)
         parts: list[Part] = []
         for part in self.parts[first:]:
@@ -161,13 +167,13 @@ def finish_file(
     arrays: Mapping[int, Shown],
     least: int = 0,
 ) -> tuple[Twin, dict[str, str]]:
-    """Finish the skeleton. Return the file, and why objects are missing in it, by path.
+    """Finish the skeleton. Return the file, and by path the objects that HDF5 refused, with the reasons.
 
-    `arrays`: by number of the dataset, the array with its elements; other elements are in the skeleton. `least`: number of
-    bytes that are reserved for all but the elements of `arrays`, and that the file has in any case; 0: as many as it needs.
-    Raises what `SkeletonWriter.finish` does, and CorruptData if `least` is too small.
+    `arrays`: by number of the dataset, each array whose elements lie outside the skeleton. `least`: bytes reserved for
+    everything but these elements, which the file has even if it needs fewer; 0: as many as it needs. Raises what
+    `SkeletonWriter.finish` raises, and CorruptData if `least` is too small.
     """
-    head, content = writer.finish(specification.rest(), end)
+    head, content = writer.finish(specification.take_rest(), end)
     pieces: list[tuple[int, bytes]] = []
     done = 0
     for offset, length in head["pieces"]:
@@ -187,14 +193,14 @@ def finish_file(
     return Twin(size, tuple(pieces), tuple(sorted(parts, key=lambda part: part.start))), failed
 
 
-def shown_array(view: View, opener: Callable[[], Opened], netcdf: bool = False) -> Shown:
-    """Return how a view's elements lie in the file."""
-    dtype = element_type(view, netcdf)
-    return Shown(opener, view.selection.size * dtype.itemsize, stored(view).order, dtype)
+def show_array(view: View, opener: Callable[[], Opened], netcdf: bool = False) -> Shown:
+    """Return how the elements of a view lie in a virtual file. `opener` opens the array when they are read."""
+    dtype = choose_element_type(view, netcdf)
+    return Shown(opener, view.selection.size * dtype.itemsize, choose_storage(view).order, dtype)
 
 
-def reserved_bytes(view: View) -> int:
-    """Return bytes to reserve besides elements: a power of two above the skeleton's size as estimated by the metadata."""
+def estimate_bytes(view: View) -> int:
+    """Return how many bytes to reserve for the skeleton: a power of two above what the metadata let expect."""
     native = view.metadata.native.get("hdf5", {})
     text = len(json.dumps([dict(view.attributes), native.get("datatype")], default=str))
     coordinates = [view.shape[i] for i in range(len(view.shape)) if is_labelled(view)]
@@ -202,26 +208,26 @@ def reserved_bytes(view: View) -> int:
     return 1 << (BASE_BYTES + 8 * text + made).bit_length()
 
 
-def array_size(view: View) -> int:
-    """Return the size of `NAME.h5`, which is known exactly before the file is made."""
-    return view.selection.size * view.metadata.dtype.itemsize + reserved_bytes(view)
+def compute_size(view: View) -> int:
+    """Return the size of `NAME.h5` in bytes, which is known exactly before the file is made."""
+    return view.selection.size * view.metadata.dtype.itemsize + estimate_bytes(view)
 
 
-def array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Hashable) -> Twin:
-    """Make the file of one array: the dataset `/NAME`, and a dimension scale for each axis if any of them has a name."""
-    path, variable, order = f"/{array.name}", stored(view).items, stored(view).order
+def make_array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Hashable) -> Twin:
+    """Make the file of one array: the dataset `/NAME`, with a dimension scale for each axis if any axis has a name."""
+    path, variable, order = f"/{array.name}", choose_storage(view).items, choose_storage(view).order
     writer = SkeletonWriter()
     try:
         specification = Specification(writer.send)
         specification.add("group", "/", attributes={})
-        item = dataset(view, path)
+        item = describe_dataset(view, path)
         if variable:
-            item["items"] = items_of(view, array.elements(present, view.selection, order))
+            item["items"] = spell_items(view, array.elements(present, view.selection, order))
         number = specification.add(**item)
-        scales = scales_beside(array, view, path, specification)
-        shown = shown_array(view, lambda: Opened(array, view, version))
-        arrays, least = ({}, 0) if variable else ({number: shown}, reserved_bytes(view))
-        twin, failed = finish_file(writer, specification, specification.end(scales), arrays, least)
+        scales = add_scales(array, view, path, specification)
+        shown = show_array(view, lambda: Opened(array, view, version))
+        arrays, least = ({}, 0) if variable else ({number: shown}, estimate_bytes(view))
+        twin, failed = finish_file(writer, specification, specification.make_end(scales), arrays, least)
     finally:
         writer.close()
     if path in failed:
@@ -229,7 +235,7 @@ def array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Has
     return twin
 
 
-def fits(total: int) -> None:
-    """Raise TooLarge if a file cannot hold so many bytes."""
+def check_size(total: int) -> None:
+    """Raise TooLarge if no file can have `total` bytes."""
     if total > MAX_SIZE // 2:
         raise TooLarge(f"a file cannot have {total} bytes")

@@ -17,8 +17,8 @@ from fsbridge.layouts.files.h5.walk import Walk
 from fsbridge.layouts.stored_file import StoredFileNode
 
 
-def whole_group(shown: OpenGroup, kind: FileType) -> H5Group | StoredFileNode:
-    """Return the HDF5 file that the group is the root of, or a virtual one of the group and all below it."""
+def make_whole_group(shown: OpenGroup, kind: FileType) -> H5Group | StoredFileNode:
+    """Return a group as an HDF5 file: the source's own file if the group is its root, else a virtual one that is made."""
     stored = shown.group.whole_file()
     if stored is not None:
         return StoredFileNode(stored)
@@ -27,9 +27,9 @@ def whole_group(shown: OpenGroup, kind: FileType) -> H5Group | StoredFileNode:
 
     def begin() -> Making:
         walk = Walk(names, kind is NC)
-        return Making(name, partial(walk.make_file, shown, depth), files.room, walk.count)
+        return Making(name, partial(walk.make_file, shown, depth), files.room, walk.count_objects)
 
     return files.find((kind.suffix, names), begin)
 
 
-WHOLE_GROUPS = tuple(GroupFile(kind.suffix, partial(whole_group, kind=kind), wanted=kind.suffix) for kind in (H5, NC))
+WHOLE_GROUPS = tuple(GroupFile(kind.suffix, partial(make_whole_group, kind=kind), wanted=kind.suffix) for kind in (H5, NC))

@@ -31,7 +31,7 @@ ENCODINGS = ("ascii", "latin-1", "utf-8")
 
 
 def answer(skeleton: Skeleton, op: str, attachments: Sequence[bytes | bytearray]) -> tuple[dict[str, Any], list[bytes]]:
-    """Execute one request and return the answer, which may be that HDF5 cannot write the file at all."""
+    """Execute one request and return the answer. If HDF5 cannot write the file at all, the answer says so."""
     try:
         if op == "objects":
             skeleton.add(json.loads(attachments[0]))
@@ -41,14 +41,14 @@ def answer(skeleton: Skeleton, op: str, attachments: Sequence[bytes | bytearray]
         return {"error": "too_large", "message": "needs more memory than the process may have"}, []
     except ERRORS as error:
         return {"error": "corrupt", "message": f"{type(error).__name__}: {str(error)[:300]}"}, []
-    pieces = pages.pieces()
+    pieces = pages.list_pieces()
     places = [[offset, len(content)] for offset, content in pieces]
     head = {"end": pages.end, "offsets": offsets, "pieces": places, "failed": list(skeleton.failed.values())}
     return head, [b"".join(content for _, content in pieces)]
 
 
 def serve(sock: socket.socket) -> None:
-    """Confine this process, then answer until the other side is gone."""
+    """Confine this process, then answer requests until the other side closes the socket."""
     setup, _ = protocol.receive(sock, 0)
     server.limit_resources(setup["address_space"])
     protocol.send(sock, {"confined": server.restrict_files(setup["readable"])})
@@ -63,7 +63,7 @@ def serve(sock: socket.socket) -> None:
 
 
 def warm_up() -> None:
-    """Load everything before children are forked and confined, because they cannot even load an encoding afterwards."""
+    """Load all modules and encodings before children are forked, because a confined child can load nothing."""
     for encoding in ENCODINGS:
         codecs.lookup(encoding)
     items = {"attributes": {"a": ["x"], "b": 1.5}, "items": "AAAAAAAA8D8="}

@@ -27,7 +27,7 @@ WRITER = Program(
 
 
 def start_writer() -> None:
-    """Start the process that writers are forked from. Else it starts when the first file is wanted."""
+    """Start the process from which the writers are forked. Otherwise it starts when the first file is opened."""
     starter(WRITER).begin()
 
 
@@ -36,7 +36,7 @@ _WAITING = 4
 
 
 class WriterDied(ChildDied):
-    """The process ended, so that the whole file fails, not one member of it."""
+    """The process that wrote the skeleton has ended, so the whole file has failed, not one member of it."""
 
 
 Answer = tuple[dict[str, Any], bytes]
@@ -51,9 +51,9 @@ def _start_process() -> ChildProcess:
 
 
 class SkeletonWriter:
-    """One skeleton while it is written.
+    """Writes one skeleton, in a process of its own.
 
-    `send` and `finish` raise CorruptData, TooLarge, TimedOut or WriterDied (the process ended), also for an earlier batch.
+    `send` and `finish` raise CorruptData, TooLarge, TimedOut or WriterDied, `send` also for an earlier batch.
     """
 
     def __init__(self, start: Callable[[], ChildProcess] = _start_process) -> None:
@@ -66,13 +66,13 @@ class SkeletonWriter:
         self._error: Exception | None = None
 
     def begin(self) -> None:
-        """Start the process, because there will be objects for it."""
+        """Start the process early, so that it is ready for the first objects."""
         if not self._sending:
             self._sending = True
             starting.start(self._send_all, "fsbridge-skeleton")
 
     def send(self, batch: Batch) -> None:
-        """Queue objects to be written. Raises the error of an earlier batch."""
+        """Queue objects to be written. Raise the error of an earlier batch, if there was one."""
         self.begin()
         if self._error is not None:
             raise anew(self._error)
@@ -91,13 +91,13 @@ class SkeletonWriter:
         return head, bytes(content)
 
     def close(self) -> None:
-        """Wait until all that was sent has been written, and end the process."""
+        """Wait until everything that was sent has been written, then end the process."""
         self._settle()
         if self._child is not None:
             self._child.close()
 
     def _settle(self) -> None:
-        """Wait until all that was sent has been written."""
+        """Wait until everything that was sent has been written."""
         if self._sending:
             self._sending = False
             self._put(None)
@@ -118,7 +118,7 @@ class SkeletonWriter:
             self._over.set()
 
     def _try(self, step: Callable[[], object]) -> None:
-        """Do a step unless an earlier one has failed; remember its error."""
+        """Call `step` unless an earlier step has failed. Remember its error."""
         if self._error is None:
             try:
                 step()
@@ -136,7 +136,7 @@ class SkeletonWriter:
 
 
 def _ask_child(ask: Callable[[], tuple[dict[str, Any], list[bytearray]]]) -> tuple[dict[str, Any], list[bytearray]]:
-    """Ask the process; an error says that it is about the skeleton."""
+    """Ask the process by calling `ask`. An error gets a text that says that it is about the skeleton."""
     try:
         return ask()
     except ChildTooSlow:

@@ -22,7 +22,7 @@ from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import open_levels
 from fsbridge.layouts.files.groups.pyramids import pyramid_of
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
-from fsbridge.layouts.files.looks.plates import fields_of_wells, is_plate, shown_plate
+from fsbridge.layouts.files.looks.plates import find_fields, find_plate, is_plate
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.meaning import Plate, Well
 from fsbridge.meaning.reading import read_group
@@ -34,16 +34,16 @@ MOST_FIELDS = 4096
 _OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 
 
-def companion_file(shown: OpenGroup) -> DocumentFile:
-    """Return the companion file of a plate; NotFound if the group is no plate."""
-    content = _companion(shown, shown_plate(shown))
-    return DocumentFile(partial(_companion_now, shown.path), content, shown.group.mtime_ns)
+def make_companion_file(shown: OpenGroup) -> DocumentFile:
+    """Return the OME-XML file of a plate, `companion.ome`; NotFound if the group is no plate."""
+    content = _find_companion(shown, find_plate(shown))
+    return DocumentFile(partial(_find_companion_now, shown.path), content, shown.group.mtime_ns)
 
 
-def _companion(shown: OpenGroup, plate: Plate) -> bytes:
+def _find_companion(shown: OpenGroup, plate: Plate) -> bytes:
     before_waiting()
     count, shown_wells = 0, []
-    for well, fields in fields_of_wells(shown, plate):
+    for well, fields in find_fields(shown, plate):
         count += len(fields)
         if count > MOST_FIELDS:
             raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
@@ -59,32 +59,32 @@ def _companion(shown: OpenGroup, plate: Plate) -> bytes:
                 raise NotFound(f"{file}: {error}") from None
             files.append(ImageFile(file, plan, field.acquisition))
         shown_wells.append((well, files))
-    return companion(plate.name or shown.called, plate, shown_wells)
+    return make_companion(plate.name or shown.called, plate, shown_wells)
 
 
-def _companion_now(path: PathDirectory) -> bytes | None:
+def _find_companion_now(path: PathDirectory) -> bytes | None:
     shown = path.refresh()
     plate = read_group(shown.group.attributes()).plate if isinstance(shown, OpenGroup) else None
-    return None if plate is None else _companion(cast(OpenGroup, shown), plate)
+    return None if plate is None else _find_companion(cast(OpenGroup, shown), plate)
 
 
 class ImageFile(NamedTuple):
-    """The file of a field: its path below the plate, its plan, and the number of its run."""
+    """The OME-TIFF of a field: its path below the plate, its plan, and the number of its acquisition."""
 
     path: str
     plan: Pyramid
     acquisition: int | None = None
 
 
-def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[ImageFile]]]) -> bytes:
-    """Return the OME-XML. `name`: of the plate; `fields`: the files of each well."""
+def make_companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[ImageFile]]]) -> bytes:
+    """Return the OME-XML of a plate. `name`: of the plate; `fields`: the image files of each well."""
     if sum(len(images) for _, images in fields) > MOST_FIELDS:
         raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
     ElementTree.register_namespace("", _OME)
     own = uuid5(NAMESPACE_OID, repr((name, [image.path for _, images in fields for image in images])))
     root = ElementTree.Element(f"{{{_OME}}}OME", UUID=f"urn:uuid:{own}", Creator="fsbridge")
     shown = {"ID": "Plate:0", "Name": xml_text(name), "Rows": str(len(plate.rows)), "Columns": str(len(plate.columns))}
-    naming = {f"{side}NamingConvention": _convention(names) for side, names in
+    naming = {f"{side}NamingConvention": _find_convention(names) for side, names in
               (("Row", plate.rows), ("Column", plate.columns))}  # fmt: skip
     shown_plate = ElementTree.SubElement(root, f"{{{_OME}}}Plate", {**shown, **naming})
     number = 0
@@ -100,7 +100,7 @@ def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[Ima
             runs.setdefault(run, []).append(identity)
             sample = ElementTree.SubElement(element, f"{{{_OME}}}WellSample", ID=identity, Index=str(number))
             ElementTree.SubElement(sample, f"{{{_OME}}}ImageRef", ID=f"Image:{number}")
-            images.append(_image(path, plan, number))
+            images.append(_make_image(path, plan, number))
             number += 1
     for index, acquisition in enumerate(plate.acquisitions):
         said = {} if acquisition.name is None else {"Name": xml_text(acquisition.name)}
@@ -114,8 +114,8 @@ def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[Ima
     return document
 
 
-def _image(path: str, plan: Pyramid, number: int) -> ElementTree.Element:
-    """Return the OME-XML of a file's first image, renumbered as image `number` of the plate."""
+def _make_image(path: str, plan: Pyramid, number: int) -> ElementTree.Element:
+    """Return the OME-XML of the first image of the file at `path`, numbered as image `number` of the plate."""
     document = ElementTree.fromstring(plan.description.rstrip(b"\0"))
     image = document.find(f"{{{_OME}}}Image")
     assert image is not None
@@ -133,8 +133,8 @@ def _image(path: str, plan: Pyramid, number: int) -> ElementTree.Element:
     return image
 
 
-def _convention(names: Sequence[str]) -> str:
+def _find_convention(names: Sequence[str]) -> str:
     return "number" if all(name.isdecimal() for name in names) else "letter"
 
 
-COMPANION = GroupFile("companion.ome", companion_file, is_plate, inside=True)
+COMPANION = GroupFile("companion.ome", make_companion_file, is_plate, inside=True)

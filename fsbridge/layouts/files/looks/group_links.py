@@ -11,7 +11,7 @@ from fsbridge.layouts.files.arrays.names import parse_name
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.levels import PREVIEW
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
-from fsbridge.layouts.files.looks.page import link, link_above
+from fsbridge.layouts.files.looks.page import make_link, make_link_above
 from fsbridge.layouts.files.looks.plates import PICTURE as PLATE
 from fsbridge.model import Group
 from fsbridge.tree import escape
@@ -27,33 +27,35 @@ _FIRST = (PLATE.suffix, IMAGE, "companion.ome", "ome.tif", "csv")
 """Suffixes of files in the order in which they are linked. All others follow, and the description is the last one."""
 
 
-def _ordered(kinds: Sequence[GroupFile]) -> list[GroupFile]:
-    """Return the kinds of files that a page links, in their order."""
+def _order(kinds: Sequence[GroupFile]) -> list[GroupFile]:
+    """Return the kinds of files in the order in which a page links them, without the page itself."""
     places = {suffix: place for place, suffix in enumerate(_FIRST)} | {_DESCRIPTION: len(_FIRST) + 1}
     return sorted((kind for kind in kinds if kind.suffix != _PAGE), key=lambda kind: places.get(kind.suffix, len(_FIRST)))
 
 
-def suffixes_of(group: Group, kinds: Sequence[GroupFile]) -> list[str]:
-    """Return the suffixes of the files beside a group that its row links, as far as its attributes tell."""
-    beside = [kind for kind in _ordered(kinds) if not kind.inside and kind.suffix != _DESCRIPTION]
+def find_suffixes(group: Group, kinds: Sequence[GroupFile]) -> list[str]:
+    """Return the suffixes of the files beside a group that its row links, as far as the group's attributes tell."""
+    beside = [kind for kind in _order(kinds) if not kind.inside and kind.suffix != _DESCRIPTION]
     applies = {kind.applies: kind.applies(group) for kind in beside}  # each question is asked once
     return [suffix for kind in beside if applies[kind.applies] for suffix in (kind.suffix, *kind.aliases)]
 
 
-def own_files(shown: OpenGroup, has: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """Yield the names of a group's own files, and links to them: those of the root lie in it, most others beside a group.
+def find_own_files(shown: OpenGroup, has: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each of a group's own files, with a link to it.
 
-    `has` tells whether the group has a member. Whether the group above has one that is called like a file is not looked up,
-    because that takes six requests for each page of a store on a server; the link then leads to that member.
+    Those of the root lie in it, most others beside a group.
+
+    `has` tells whether the group has a member. Whether the group above has a member called like one of these files is not
+    looked up, because that takes six requests for each page of a store on a server; the link then leads to that member.
     """
     called, is_root = shown.listed_as, shown.path.member.above is None
-    for kind in _ordered(shown.kinds):
+    for kind in _order(shown.kinds):
         inside = is_root or kind.inside
         if not kind.applies(shown.group):
             continue
         for name in (kind.make_name(called, is_root), *(f"{called}.{alias}" for alias in kind.aliases)):
             arrays = [reading.array for reading in parse_name(name) if reading.region is None and reading.array != called]
             if not inside:
-                yield name, link_above(escape(name))
+                yield name, make_link_above(escape(name))
             elif not any(map(has, (name, *arrays))):
-                yield name, link(escape(name))
+                yield name, make_link(escape(name))

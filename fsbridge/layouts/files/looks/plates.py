@@ -22,8 +22,8 @@ from fsbridge.layouts.files.arrays.nodes import SAMPLE_SECONDS, ArrayFile
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, find_meaning
-from fsbridge.layouts.files.looks.previews.picture import Drawn, pixels, plan_drawing, resize, spell_ends, windows
-from fsbridge.layouts.files.looks.previews.png import HEIGHT, draw_letters, png
+from fsbridge.layouts.files.looks.previews.picture import Drawn, find_windows, make_pixels, plan_drawing, resize, spell_ends
+from fsbridge.layouts.files.looks.previews.png import HEIGHT, draw_letters, make_png
 from fsbridge.layouts.nodes import BytesHandle
 from fsbridge.meaning import Field, Path, Plate, Well
 from fsbridge.meaning.reading import read_group
@@ -36,16 +36,16 @@ def is_plate(group: Group) -> bool:
     return find_meaning(group).plate is not None
 
 
-def shown_plate(shown: OpenGroup) -> Plate:
-    """Return the plate that a group is; NotFound if it is none."""
+def find_plate(shown: OpenGroup) -> Plate:
+    """Return what a group says about the plate that it is; NotFound if it is no plate."""
     plate = read_group(shown.group.attributes()).plate
     if plate is None:
         raise NotFound(f"{shown.path.member} is no plate")
     return plate
 
 
-def fields_of_wells(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[Field]]]:
-    """Yield each well and its images, with paths below the plate; no images if the group of the well is missing."""
+def find_fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[Field]]]:
+    """Yield each well with its images, whose paths begin at the plate. A well whose group is missing has none."""
     for well in plate.wells:
         try:
             fields = read_group(shown.group_at(well.path).group.attributes()).fields
@@ -54,23 +54,26 @@ def fields_of_wells(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list
         yield well, [Field((*well.path, *field.path), field.acquisition) for field in fields]
 
 
-def plate_picture(shown: OpenGroup) -> PlatePicture:
-    """Return the picture of a plate; NotFound if the group is no plate."""
-    plate = shown_plate(shown)
+def make_plate_picture(shown: OpenGroup) -> PlatePicture:
+    """Return the picture of a plate; NotFound if the group is no plate, or a field is no image."""
+    plate = find_plate(shown)
     before_waiting()
     wells: dict[Well, ArrayFile] = {}
-    for well, fields in fields_of_wells(shown, plate):
+    for well, fields in find_fields(shown, plate):
         for field in fields[:1]:
             image = shown.group_at(field.path)
             levels = read_group(image.group.attributes()).images
             if not levels:
                 raise NotFound(f"{'/'.join(field.path)} is no image")
-            wells[well] = _level(image, levels[0])
-    return PlatePicture(plate, wells, lambda: _picture_now(shown.path))
+            wells[well] = _choose_level(image, levels[0])
+    return PlatePicture(plate, wells, lambda: _make_picture_now(shown.path))
 
 
-def _level(image: OpenGroup, levels: Sequence[Path]) -> ArrayFile:
-    """Return the preview of the coarsest level that has as many elements as a well has pixels, else of the finest."""
+def _choose_level(image: OpenGroup, levels: Sequence[Path]) -> ArrayFile:
+    """Return the preview of the coarsest level that has as many elements as a well has pixels.
+
+    If no level has that many, return the preview of the finest one.
+    """
     preview = None
     for path in reversed(levels):
         array = image.array_at(path)
@@ -86,11 +89,11 @@ def _level(image: OpenGroup, levels: Sequence[Path]) -> ArrayFile:
     return preview
 
 
-def _picture_now(path: PathDirectory) -> PlatePicture:
+def _make_picture_now(path: PathDirectory) -> PlatePicture:
     shown = path.refresh()
     if not isinstance(shown, OpenGroup):
         raise NotFound(f"{path.member} is no plate any more")
-    return plate_picture(shown)
+    return make_plate_picture(shown)
 
 
 _LARGEST, _WIDEST = 96, 1536
@@ -107,7 +110,7 @@ _LONGEST = 12
 
 
 class PlatePicture(File):
-    """The picture of a plate. Its version consists of those of all images in it."""
+    """The picture of a plate. Its version consists of the versions of all images in it."""
 
     def __init__(self, plate: Plate, wells: Mapping[Well, ArrayFile], again: Callable[[], PlatePicture]) -> None:
         """`wells`: the preview of each well with an image. `again` makes the present picture, to detect changes."""
@@ -123,7 +126,7 @@ class PlatePicture(File):
         return Attrs("file", None, max((preview.attrs().mtime_ns for preview in self._wells.values()), default=0))
 
     def measure(self) -> Attrs:
-        return self.attrs()._replace(size=len(self._made()))
+        return self.attrs()._replace(size=len(self._make_once()))
 
     def settle(self) -> None:
         for preview in self._wells.values():
@@ -133,27 +136,27 @@ class PlatePicture(File):
         """Open the picture; Stale if a well has changed."""
         if self._again().version != self.version:
             raise Stale("the plate has changed")
-        return BytesHandle(self._made(), self.version)
+        return BytesHandle(self._make_once(), self.version)
 
-    def _made(self) -> Buffer:
-        """Return the file, which is kept in the cache as long as no well changes."""
+    def _make_once(self) -> Buffer:
+        """Return the picture's bytes, which stay in the cache as long as no well changes."""
         before_waiting()
         present = {well: preview.check_version() for well, preview in self._wells.items()}
         some = next(iter(self._wells.values()), None)
         if some is None:
-            return self._drawn(present)
+            return self._draw(present)
         cache, key = some.array.chunks.cache, ("wells", self.version, *present.values())
         content = cache.peek(key)
         if content is None:
             with some.array.shared.made.room.take(_WORK_BYTES):
-                made = self._drawn(present)
+                made = self._draw(present)
             content = cache.get_all(key, lambda: made, len(made))
         return content
 
-    def _drawn(self, present: Mapping[Well, ArrayVersion]) -> bytes:
+    def _draw(self, present: Mapping[Well, ArrayVersion]) -> bytes:
         plate = self._plate
         side = max(8, min(_LARGEST, _WIDEST // len(plate.columns)))
-        rows, columns = _margin(plate.rows), _margin(plate.columns)
+        rows, columns = _draw_names(plate.rows), _draw_names(plate.columns)
         left, top = rows.shape[2] + _GAP, HEIGHT + _GAP
         out = np.zeros((top + len(plate.rows) * side, left + len(plate.columns) * side, 4), np.uint8)
         for number, name in enumerate(rows):
@@ -164,23 +167,23 @@ class PlatePicture(File):
             at = left + number * side + max(0, (side - name.shape[1]) // 2)
             room = out[:HEIGHT, at : at + name.shape[1]]
             room[name[:, : room.shape[1]]] = _INK
-        pictures = {well: _small(preview, present[well], side - _GAP) for well, preview in self._wells.items()}
-        ends = windows([*pictures.values()])
+        pictures = {well: _read_small(preview, present[well], side - _GAP) for well, preview in self._wells.items()}
+        ends = find_windows([*pictures.values()])
         for row in range(len(plate.rows)):
             for column in range(len(plate.columns)):
-                _cell(out, top + row * side, left + column * side, side - _GAP)[:] = _EMPTY
+                _cut_cell(out, top + row * side, left + column * side, side - _GAP)[:] = _EMPTY
         for well, (how, layers) in pictures.items():
-            cell = _cell(out, top + well.row * side, left + well.column * side, side - _GAP)
-            shown = pixels(how, layers, ends)
+            cell = _cut_cell(out, top + well.row * side, left + well.column * side, side - _GAP)
+            shown = make_pixels(how, layers, ends)
             cell[:] = (0, 0, 0, 255)
             above, before = ((side - _GAP - extent) // 2 for extent in shown.shape[:2])
-            cell[above : above + shown.shape[0], before : before + shown.shape[1]] = _with_four(shown)
+            cell[above : above + shown.shape[0], before : before + shown.shape[1]] = _make_rgba(shown)
         texts = {"Title": plate.name or "Plate", "Software": "fsbridge"}
-        return png(out, texts | ({"Limits": spell_ends(ends)} if ends else {}))
+        return make_png(out, texts | ({"Limits": spell_ends(ends)} if ends else {}))
 
 
-def _margin(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Return the letters of each name: names, rows and columns of pixels; wide enough for all of them."""
+def _draw_names(names: Sequence[str]) -> NDArray[np.bool_]:
+    """Draw the names of rows or columns. Returns name × row × column: True for each pixel of a letter."""
     short = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 2]}.." for name in names]
     drawn = [draw_letters(name) for name in short]
     out = np.zeros((len(drawn), HEIGHT, max(letters.shape[1] for letters in drawn)), np.bool_)
@@ -189,23 +192,26 @@ def _margin(names: Sequence[str]) -> NDArray[np.bool_]:
     return out
 
 
-def _cell(out: NDArray[np.uint8], top: int, left: int, side: int) -> NDArray[np.uint8]:
+def _cut_cell(out: NDArray[np.uint8], top: int, left: int, side: int) -> NDArray[np.uint8]:
     return out[top : top + side, left : left + side]
 
 
-def _small(preview: ArrayFile, present: ArrayVersion, side: int) -> tuple[Drawn, NDArray[Any]]:
-    """Return how the image of a well is drawn, and as many of its elements as fit into a square."""
+def _read_small(preview: ArrayFile, present: ArrayVersion, side: int) -> tuple[Drawn, NDArray[Any]]:
+    """Read the image of a well.
+
+    Returns how it is drawn, and its elements, resized so that the longer side has `side` pixels.
+    """
     how = plan_drawing(preview.view)
-    layers = how.layers(preview.array.elements(present, how.sample.selection, how.order))
+    layers = how.arrange_layers(preview.array.elements(present, how.sample.selection, how.order))
     scale = side / max(how.size)
     return how, resize(layers, (max(1, round(how.size[0] * scale)), max(1, round(how.size[1] * scale))))
 
 
-def _with_four(shown: NDArray[np.uint8]) -> NDArray[Any]:
+def _make_rgba(shown: NDArray[np.uint8]) -> NDArray[Any]:
     """Return pixels of 1 to 4 samples as red, green, blue and alpha."""
     count = shown.shape[-1]
     opaque = np.full((*shown.shape[:2], 1), 255, np.uint8) if count in (1, 3) else shown[..., -1:]
     return np.concatenate([shown[..., :1].repeat(3, -1) if count < 3 else shown[..., :3], opaque], -1)
 
 
-PICTURE = GroupFile("plate.png", plate_picture, is_plate, wanted="preview", named=False, inside=True)
+PICTURE = GroupFile("plate.png", make_plate_picture, is_plate, wanted="preview", named=False, inside=True)

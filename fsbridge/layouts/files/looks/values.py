@@ -26,18 +26,21 @@ _MOST_BYTES = 64 * 1024
 
 
 class PageValues:
-    """The values of one page, read one after the other."""
+    """Reads the values that one page shows in words. It reads at most `MOST_VALUES`."""
 
     def __init__(self) -> None:
         self._left = MOST_VALUES
 
-    def of(self, array: OpenArray) -> str | None:
-        """Return the value of an array as text; None if it has no short one, or if the page has values enough."""
+    def spell(self, array: OpenArray) -> str | None:
+        """Return the value of an array as text.
+
+        None if the array has no short value, or the page shows enough values already.
+        """
         if self._left <= 0 or not has_value(array.view()):
             return None
         self._left -= 1
         try:
-            return _spelled(array)
+            return _spell_value(array)
         except (FsbridgeError, OSError) as error:
             if not is_lasting(error):
                 raise
@@ -45,7 +48,7 @@ class PageValues:
 
 
 def has_value(view: View) -> bool:
-    """True if an array is a single element, or a short list of texts."""
+    """True if an array is a single element, or a short list of texts, which a page can show in words."""
     dtype, size = view.dtype, view.selection.size
     metadata = view.metadata
     if metadata.refused or metadata.varlength or metadata.attributes_error is not None or metadata.dtype.element is not None:
@@ -58,7 +61,7 @@ def has_value(view: View) -> bool:
     return few and edges * (view.metadata.dtype.itemsize or 16) <= _MOST_BYTES
 
 
-def _spelled(array: OpenArray) -> str:
+def _spell_value(array: OpenArray) -> str:
     view, order = array.view(), range(len(array.metadata.shape))
     elements = array.elements(array.chunks.whole(), whole(array.metadata.shape), order, _MOST_BYTES).reshape(-1)
     style = spelling(view.meaning.values, elements, absent="missing")

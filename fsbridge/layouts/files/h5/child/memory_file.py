@@ -19,7 +19,10 @@ PAGE = 4096
 
 
 class PagedFile:
-    """A file object in memory that has only the pages that were written, for h5py's `fileobj` driver."""
+    """A file object in memory for h5py's `fileobj` driver.
+
+    It holds only pages that were written; all other bytes are zero.
+    """
 
     def __init__(self) -> None:
         self.pages: dict[int, bytearray] = {}
@@ -74,14 +77,14 @@ class PagedFile:
         """Do nothing, because nothing is buffered."""
 
     def discard(self, start: int, stop: int) -> None:
-        """Drop the pages that contain any of the bytes [start, stop), because another process supplies these."""
+        """Drop the pages that contain any of the bytes [start, stop), because the daemon supplies these bytes itself."""
         first = bisect_left(self._numbers, start // PAGE)
         last = bisect_left(self._numbers, -(-stop // PAGE))
         for number in self._numbers[first:last]:
             del self.pages[number]
         del self._numbers[first:last]
 
-    def pieces(self) -> list[tuple[int, bytes]]:
+    def list_pieces(self) -> list[tuple[int, bytes]]:
         """Return each run of written pages as its offset and its bytes."""
         runs: list[tuple[int, bytearray]] = []
         for number in self._numbers:
@@ -106,7 +109,10 @@ class Allocation:
         self._single = h5s.create(h5s.SCALAR)
 
     def allocate(self, path: bytes, count: int) -> int:
-        """Allocate a dataset's elements and return their offset; ValueError if they do not have `count` bytes."""
+        """Allocate space for a dataset's elements and return its offset in the file.
+
+        ValueError if it is not `count` bytes long.
+        """
         dataset = h5d.open(self._file, path, self._access)
         space, kind = dataset.get_space(), dataset.get_type()
         if rank := space.get_simple_extent_ndims():
@@ -122,7 +128,7 @@ class Allocation:
         return int(offset)
 
 
-def aligned(pages: Any, alignment: int) -> h5f.FileID:
+def open_aligned(pages: Any, alignment: int) -> h5f.FileID:
     """Open the file in `pages` so that every new object in it begins at a multiple of `alignment`."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fileobj_driver(h5fd.fileobj_driver, pages)

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.looks.previews.picture import Preview, markers, real_numbers, spell_region
+from fsbridge.layouts.files.looks.previews.picture import Preview, convert_to_real, find_markers, spell_region
 from fsbridge.layouts.files.looks.previews.sampling import (
     MOST_COLUMNS,
     Sample,
     Wish,
-    along,
+    check_drawable,
     choose_sample,
-    drawable,
+    find_curve_dimension,
     is_number,
 )
 from fsbridge.meaning.units import symbol
@@ -43,7 +43,10 @@ _BLOCK = 1 << 20
 
 
 class Curve(NamedTuple):
-    """One panel. `low`, `high`: extremes of each part, NaN if all is missing; `x`: the parts' positions, in any order."""
+    """One panel.
+
+    `low`, `high`: least and greatest number of each part, NaN if there is none; `x`: the parts' positions, unsorted.
+    """
 
     title: str
     x: NDArray[np.float64]
@@ -52,7 +55,7 @@ class Curve(NamedTuple):
 
 
 class Events(NamedTuple):
-    """One panel with a row for each unit. `times`: of the marks; `rows`: the row number of each mark."""
+    """One panel with a row for each unit. `times`: one for each mark; `rows`: the row number of each mark."""
 
     title: str
     times: NDArray[np.float64]
@@ -91,7 +94,7 @@ class Band(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """Short vertical lines of one height."""
+    """Vertical lines of `height` pixels. `x`, `y`: the upper end of each."""
 
     x: NDArray[np.float64]
     y: NDArray[np.float64]
@@ -103,9 +106,9 @@ Shape = Line | Letters | Band | Marks
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Panels, one below the other, with a common axis.
+    """Panels, one below the other, with a common horizontal axis.
 
-    `unit`: of the elements; `note`: which part of the array is shown; `texts`: kept in the file by keyword, not drawn.
+    `unit`: of the elements; `note`: which part of the array is shown; `texts`: by keyword, kept in the file and not drawn.
     """
 
     title: str
@@ -120,60 +123,60 @@ LEFT, RIGHT, TOP, BOTTOM = 76, 12, 22, 40
 """Margins in pixels: left for the vertical axis, right for half a number, top for the title, bottom for the axis."""
 
 
-def height_of(figure: Figure, most: int) -> int:
-    """Return the height in pixels that the panels need, at most `most`."""
+def choose_height(figure: Figure, most: int) -> int:
+    """Return the height in pixels that the panels need, but at most `most`."""
     return min(most, TOP + BOTTOM + len(figure.panels) * (150 if len(figure.panels) < 3 else 80))
 
 
-def shapes(figure: Figure, width: int, height: int) -> list[Shape]:
-    """Return all that is drawn, in pixels from the upper left corner."""
-    drawing: list[Shape] = [Letters(4, 14, _titled(figure))]
-    x_ends = _ends([panel.times if isinstance(panel, Events) else panel.x for panel in figure.panels])
+def make_shapes(figure: Figure, width: int, height: int) -> list[Shape]:
+    """Return the shapes of a figure, in pixels from the upper left corner."""
+    drawing: list[Shape] = [Letters(4, 14, _make_titles(figure))]
+    x_ends = _find_ends([panel.times if isinstance(panel, Events) else panel.x for panel in figure.panels])
     left, right = LEFT, width - RIGHT
     room = (height - TOP - BOTTOM) / len(figure.panels)
     for number, panel in enumerate(figure.panels):
         top = TOP + number * room + (8 if len(figure.panels) > 1 else 0)
-        drawing += _panel(panel, x_ends, (left, right, top, TOP + (number + 1) * room - 4))
+        drawing += _draw_panel(panel, x_ends, (left, right, top, TOP + (number + 1) * room - 4))
     bottom = TOP + len(figure.panels) * room - 4
-    for tick in ticks(*x_ends, 5):
-        x = _placed(tick, x_ends, left, right)
-        drawing += [Line(x, bottom, x, bottom + 4, "axis"), Letters(x, bottom + 15, number_text(tick, x_ends), "middle")]
+    for tick in choose_ticks(*x_ends, 5):
+        x = _place(tick, x_ends, left, right)
+        drawing += [Line(x, bottom, x, bottom + 4, "axis"), Letters(x, bottom + 15, spell_number(tick, x_ends), "middle")]
     drawing.append(Letters((left + right) / 2, bottom + 29, figure.x_label, "middle"))
     return drawing
 
 
-def _titled(figure: Figure) -> str:
+def _make_titles(figure: Figure) -> str:
     unit = f" ({figure.unit})" if figure.unit else ""
     return f"{figure.title}{unit}{', ' + figure.note if figure.note else ''}"
 
 
-def _panel(panel: Curve | Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
+def _draw_panel(panel: Curve | Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
     left, right, top, bottom = box
     drawing: list[Shape] = [Line(left, top, left, bottom, "axis"), Line(left, bottom, right, bottom, "axis")]
     if isinstance(panel, Events):
-        return drawing + _raster(panel, x_ends, box)
-    y_ends = _ends([panel.low, panel.high])
-    for tick in ticks(*y_ends, 4 if bottom - top > 90 else 2):
-        y = _placed(tick, y_ends, bottom, top)
-        drawing += [Line(left, y, right, y, "grid"), Letters(left - 5, y + 3, number_text(tick, y_ends), "end")]
-    x = _places(panel.x, x_ends, left, right)
-    drawing.append(Band(x, _places(panel.high, y_ends, bottom, top), _places(panel.low, y_ends, bottom, top)))
+        return drawing + _draw_events(panel, x_ends, box)
+    y_ends = _find_ends([panel.low, panel.high])
+    for tick in choose_ticks(*y_ends, 4 if bottom - top > 90 else 2):
+        y = _place(tick, y_ends, bottom, top)
+        drawing += [Line(left, y, right, y, "grid"), Letters(left - 5, y + 3, spell_number(tick, y_ends), "end")]
+    x = _place_all(panel.x, x_ends, left, right)
+    drawing.append(Band(x, _place_all(panel.high, y_ends, bottom, top), _place_all(panel.low, y_ends, bottom, top)))
     return [*drawing, Letters(left + 4, top + 7, panel.title)] if panel.title else drawing
 
 
-def _raster(panel: Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
+def _draw_events(panel: Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
     left, right, top, bottom = box
     row = (bottom - top) / panel.units
-    x = np.rint(_places(panel.times, x_ends, left, right))
+    x = np.rint(_place_all(panel.times, x_ends, left, right))
     cells = np.unique(np.stack([x, panel.rows.astype(np.float64)], axis=1)[np.isfinite(x)], axis=0)
     label = f"{panel.units} units" if panel.units > 1 else "events"
     return [Marks(cells[:, 0], top + cells[:, 1] * row, max(1.0, row * 0.8)), Letters(left - 5, top + 10, label, "end")]
 
 
-def envelope(values: NDArray[Any], real: Real, points: int = POINTS) -> tuple[NDArray[np.float64], ...]:
-    """Return the positions of the parts' middles, the least and the greatest element of each; NaN where all are missing.
+def compute_envelope(values: NDArray[Any], real: Real, points: int = POINTS) -> tuple[NDArray[np.float64], ...]:
+    """Divide `values` into `points` parts. Return each part's middle position, its least and its greatest number.
 
-    Infinite elements are not drawn either.
+    They are NaN if the part has no finite number.
     """
     count = min(points, len(values))
     edges = np.arange(count + 1, dtype=np.int64) * len(values) // max(1, count)
@@ -189,8 +192,8 @@ def envelope(values: NDArray[Any], real: Real, points: int = POINTS) -> tuple[ND
     return (edges[:-1] + edges[1:] - 1) / 2, low, high
 
 
-def ticks(low: float, high: float, count: int) -> list[float]:
-    """Return about `count` round numbers between both ends."""
+def choose_ticks(low: float, high: float, count: int) -> list[float]:
+    """Return about `count` round numbers from `low` to `high`."""
     rough = (high - low) / count
     if not math.isfinite(rough) or rough <= 0:
         return [low]
@@ -201,8 +204,8 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def number_text(value: float, ends: tuple[float, float]) -> str:
-    """Return the text of a number on an axis, with enough digits to differ from its neighbours."""
+def spell_number(value: float, ends: tuple[float, float]) -> str:
+    """Return the text of a number on an axis between `ends`, with enough digits to differ from its neighbours."""
     span, largest = ends[1] - ends[0], max(map(abs, ends))
     if abs(value) < abs(span) * 1e-9:
         return "0"
@@ -214,8 +217,8 @@ def number_text(value: float, ends: tuple[float, float]) -> str:
     return f"{value:.{min(digits, 15)}g}"
 
 
-def _ends(parts: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    """Return the least and the greatest finite number, moved apart if they are equal or too close to be divided."""
+def _find_ends(parts: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+    """Return the least and the greatest finite number, moved apart if they are equal or too close for a division."""
     finite = [part[np.isfinite(part)] for part in parts]
     if not any(len(part) for part in finite):
         return 0.0, 1.0
@@ -228,73 +231,76 @@ def _ends(parts: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
     return low - away, low + away
 
 
-def _places(values: NDArray[np.float64], ends: tuple[float, float], first: float, last: float) -> NDArray[np.float64]:
-    """Convert numbers to pixel positions between `first` and `last`."""
+def _place_all(values: NDArray[np.float64], ends: tuple[float, float], first: float, last: float) -> NDArray[np.float64]:
+    """Convert numbers to pixel positions: `ends` become `first` and `last`."""
     half = ends[0] / 2, ends[1] / 2  # halved, because their difference may be infinite
     return first + (values / 2 - half[0]) / (half[1] - half[0]) * (last - first)
 
 
-def _placed(value: float, ends: tuple[float, float], first: float, last: float) -> float:
-    return float(_places(np.array([value]), ends, first, last)[0])
+def _place(value: float, ends: tuple[float, float], first: float, last: float) -> float:
+    return float(_place_all(np.array([value]), ends, first, last)[0])
 
 
 _MOST_UNITS = 64
 """Most rows in a raster of events."""
 
 
-def curves(view: View, drawn: Callable[[Figure], bytes]) -> Preview:
-    """Return the plan of a figure of an array with one dimension or few columns; Unfit if nothing can be drawn."""
-    drawable(view)
-    long = along(view) or 0
+def plan_curves(view: View, draw: Callable[[Figure], bytes]) -> Preview:
+    """Plan the figure of an array with one dimension or few columns; Unfit if nothing can be drawn."""
+    check_drawable(view)
+    long = find_curve_dimension(view) or 0
     kept = {i: min(view.shape[i], MOST_COLUMNS) for i in range(len(view.shape)) if i != long}
     shown = {long: Wish(None)} if view.shape else {}
     sample = choose_sample(view.metadata, view.selection, shown, {}, kept)
-    how = _DrawnTable(view, long, sample, drawn)
+    how = _DrawnTable(view, long, sample, draw)
     order = (long, *kept) if view.shape else ()
     return Preview(sample.selection, order, sample.middle, partial(_draw, how))
 
 
 @dataclass(frozen=True, slots=True)
 class _DrawnTable:
-    """How elements become curves. `along`: the dimension of the region along which they are drawn."""
+    """How elements become curves.
+
+    `along`: the dimension of the region along which they are drawn; `draw`: makes the file.
+    """
 
     view: View
     along: int
     sample: Sample
-    drawn: Callable[[Figure], bytes]
+    draw: Callable[[Figure], bytes]
 
 
 def _draw(how: _DrawnTable, elements: NDArray[Any]) -> bytes:
     view = how.view
     elements = elements.reshape(-1, *elements.shape[1:]) if elements.ndim else elements.reshape(1)
-    first = _begin(how)
+    first = _find_begin(how)
     note = None
     if how.sample.middle:
         note = f"elements {first:,} to {first + len(elements) - 1:,} of {view.shape[how.along]:,}"
     texts = {"Elements": spell_region(how.sample.selection)}
-    ends = _units(how, elements)
+    ends = _find_unit_ends(how, elements)
     if ends is not None:
-        times = real_numbers(elements, markers(view), view.packing)
+        times = convert_to_real(elements, find_markers(view), view.packing)
         rows = np.searchsorted(ends, np.arange(len(times)), "right")
         shown = rows < _MOST_UNITS
         panel = Events("", times[shown], rows[shown], min(len(ends), _MOST_UNITS))
-        return how.drawn(Figure(view.name, [panel], f"time ({view.unit})", None, note, texts))
-    positions = _positions(how, first)
+        return how.draw(Figure(view.name, [panel], f"time ({view.unit})", None, note, texts))
+    positions = _make_position_function(how, first)
     panels = []
-    for title, column, real in _columns(view, elements):
-        x, low, high = envelope(column, real)
+    for title, column, real in _split_columns(view, elements):
+        x, low, high = compute_envelope(column, real)
         panels.append(Curve(title, positions(x), low, high))
-    return how.drawn(Figure(view.name, panels, _label(how), view.unit, note, texts))
+    return how.draw(Figure(view.name, panels, _make_label(how), view.unit, note, texts))
 
 
-def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any], Real]]:
-    """Yield for each column its title, its elements, and the function that makes them real numbers."""
+def _split_columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any], Real]]:
+    """Yield each column's title, its elements, and the function that converts them to real numbers."""
     if elements.dtype.names is not None:
         fields = [name for name in elements.dtype.names if is_number(elements.dtype[name])]
         for name in fields[:MOST_COLUMNS]:
-            yield name, elements[name], partial(real_numbers, markers=(), packing=None)
+            yield name, elements[name], partial(convert_to_real, markers=(), packing=None)
         return
-    real = partial(real_numbers, markers=markers(view), packing=view.packing)
+    real = partial(convert_to_real, markers=find_markers(view), packing=view.packing)
     if elements.ndim == 1:
         yield "", elements, real
         return
@@ -302,10 +308,10 @@ def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[
         yield str(number), elements[:, number], real
 
 
-def _units(how: _DrawnTable, elements: NDArray[Any]) -> NDArray[np.int64] | None:
-    """Return the number of the element at which each unit's events end; None if the array has no times of events.
+def _find_unit_ends(how: _DrawnTable, elements: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Return for each unit the number of the element after its last event; None if the elements are no times of events.
 
-    All are of one unit if it is not known which unit they belong to, or if only a part of the array is drawn.
+    All events belong to one unit if their units are not known, or if only a part of the array is drawn.
     """
     if not how.view.meaning.values.events or elements.ndim != 1:
         return None
@@ -316,8 +322,8 @@ def _units(how: _DrawnTable, elements: NDArray[Any]) -> NDArray[np.int64] | None
     return ends if rising else np.array([len(elements)])
 
 
-def _begin(how: _DrawnTable) -> int:
-    """Return the position in the region of the first element that is shown."""
+def _find_begin(how: _DrawnTable) -> int:
+    """Return the position in the region of the first element that is drawn."""
     if not how.view.shape:
         return 0
     place = how.view.selection.kept[how.along]
@@ -325,11 +331,11 @@ def _begin(how: _DrawnTable) -> int:
     return (shown.start - region.start) // region.step
 
 
-def _positions(how: _DrawnTable, first: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """Return a function that turns drawn positions into values on the axis of positions.
+def _make_position_function(how: _DrawnTable, first: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """Return a function that converts positions in the drawn part to values on the horizontal axis.
 
-    They come from the axis's spacing, else from a coordinate's values, else they are positions in the array. So they are
-    for a coordinate itself, which over itself would be a straight line.
+    The values follow from the axis's spacing, else they are a coordinate's values, else positions in the array. For a
+    coordinate itself they are always positions, because over its own values it would be a straight line.
     """
     view = how.view
     if not view.shape:
@@ -346,7 +352,7 @@ def _positions(how: _DrawnTable, first: int) -> Callable[[NDArray[np.float64]], 
     return lambda x: region.start + (x + first) * region.step
 
 
-def _label(how: _DrawnTable) -> str:
+def _make_label(how: _DrawnTable) -> str:
     view = how.view
     axis = view.axes[how.along] if view.axes else None
     if axis is None:

@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.selection import Selection
-from fsbridge.layouts.files.looks.previews.png import HEIGHT, draw_letters, png
+from fsbridge.layouts.files.looks.previews.png import HEIGHT, draw_letters, make_png
 from fsbridge.layouts.files.looks.previews.sampling import (
     PIXELS,
     THIN_PIXELS,
     Plane,
     Sample,
     Wish,
-    aspect,
+    check_drawable,
+    choose_plane,
     choose_sample,
-    drawable,
+    compute_aspect,
     enlarge,
-    plane,
-    step_of,
+    find_step,
 )
 from fsbridge.meaning import Channel
 from fsbridge.meaning.attributes import is_finite
@@ -44,10 +44,10 @@ _VIRIDIS = np.frombuffer(
 """matplotlib's colour map `viridis` at 17 places: equal steps look equal, also in grey and to colour-blind eyes."""
 
 
-def real_numbers(
+def convert_to_real(
     values: NDArray[np.generic], markers: Sequence[float], packing: tuple[float, float] | None
 ) -> NDArray[np.float64]:
-    """Return elements as unpacked real numbers: NaN for those equal to a marker, magnitudes for complex ones."""
+    """Convert elements to unpacked real numbers. One that equals a marker becomes NaN, a complex one its magnitude."""
     kind = values.dtype.kind
     if kind in "mM":
         numbers = values.view(np.int64).astype(np.float64)
@@ -60,11 +60,11 @@ def real_numbers(
         return numbers if packing is None else numbers * packing[0] + packing[1]
 
 
-def limits(numbers: NDArray[np.float64]) -> tuple[float, float] | None:
+def find_limits(numbers: NDArray[np.float64]) -> tuple[float, float] | None:
     """Return the values to be shown darkest and brightest; None if no element is finite.
 
     They are the percentiles 1 and 99, because a few outliers should leave the rest visible, or the extremes if most elements
-    are equal. If all are equal, they are 1 apart.
+    are equal. If all elements are equal, the limits are 1 apart.
     """
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:
@@ -76,7 +76,7 @@ def limits(numbers: NDArray[np.float64]) -> tuple[float, float] | None:
 
 
 def stretch(numbers: NDArray[np.float64], ends: tuple[float, float] | None) -> NDArray[np.uint8]:
-    """Map numbers between both ends to 0 to 255. Numbers beyond an end get that end's value; NaN gets 0."""
+    """Map numbers between both ends to 0 to 255. A number beyond an end is shown like that end, and NaN becomes 0."""
     if ends is None:
         return np.zeros(numbers.shape, np.uint8)
     low, high = ends
@@ -86,8 +86,8 @@ def stretch(numbers: NDArray[np.float64], ends: tuple[float, float] | None) -> N
         return np.rint(np.nan_to_num(np.clip(level, 0.0, 1.0)) * 255).astype(np.uint8)
 
 
-def viridis(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return red, green and blue for levels of 0 to 255."""
+def color_viridis(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Convert levels of 0 to 255 to red, green and blue."""
     places = np.linspace(0, 255, len(_VIRIDIS))
     table = np.stack([np.interp(np.arange(256), places, _VIRIDIS[:, part]) for part in range(3)], axis=1)
     colors: NDArray[np.uint8] = np.rint(table).astype(np.uint8)[levels]
@@ -95,9 +95,9 @@ def viridis(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def color_labels(values: NDArray[np.generic], colors: Mapping[int, tuple[int, int, int, int]]) -> NDArray[np.uint8]:
-    """Return red, green, blue and alpha of labels: unlike colours for neighbouring numbers, 0 is transparent.
+    """Convert labels to red, green, blue and alpha: neighbouring numbers get unlike colours, and 0 is transparent.
 
-    `colors`: of numbers that have a colour of their own.
+    `colors`: for each number that has a colour of its own.
     """
     numbers = values.astype(np.uint64)  # -1 becomes the largest number
     mixed = numbers * np.uint64(0x9E3779B97F4A7C15)  # the 64-bit golden ratio: neighbouring numbers become distant
@@ -115,7 +115,7 @@ def color_labels(values: NDArray[np.generic], colors: Mapping[int, tuple[int, in
 
 
 def compose(levels: Sequence[NDArray[np.uint8]], colors: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
-    """Return red, green and blue of channels that are added up in their colours."""
+    """Give each channel its colour and add the channels up. Returns red, green and blue."""
     total = np.zeros((*levels[0].shape, 3), np.uint32)
     for level, color in zip(levels, colors, strict=True):
         total += level[..., None].astype(np.uint32) * np.array(color, np.uint32)
@@ -123,7 +123,7 @@ def compose(levels: Sequence[NDArray[np.uint8]], colors: Sequence[tuple[int, int
     return out
 
 
-def with_alpha(pixels: NDArray[np.uint8], missing: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def add_alpha(pixels: NDArray[np.uint8], missing: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return the pixels, with an alpha sample added if any pixel is missing."""
     if not missing.any():
         return pixels
@@ -143,7 +143,10 @@ _LEGEND_ROWS, _LEGEND_COLUMNS = 22, 160
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a preview is made of: `draw` gets the elements of `selection`, dimensions in `order`, and returns the file."""
+    """What a preview is made of. `draw` gets the elements of `selection`, with dimensions in `order`, and returns the file.
+
+    `middle`: only the middle of the array is shown.
+    """
 
     selection: Selection
     order: tuple[int, ...]
@@ -151,18 +154,18 @@ class Preview:
     draw: Callable[[NDArray[Any]], bytes]
 
 
-def picture(view: View) -> Preview:
-    """Return the plan of the PNG; Unfit if nothing can be drawn."""
+def plan_picture(view: View) -> Preview:
+    """Plan the PNG of an array; Unfit if nothing can be drawn."""
     how = plan_drawing(view)
     return Preview(how.sample.selection, how.order, how.sample.middle, partial(_draw, how))
 
 
 def plan_drawing(view: View) -> Drawn:
-    """Return how an array becomes a picture; Unfit if nothing can be drawn."""
-    dtype = drawable(view)
-    chosen = plane(view)
-    steps = step_of(view, chosen.rows), step_of(view, chosen.columns)
-    ratio = aspect(view.axes[chosen.rows], view.axes[chosen.columns], steps)
+    """Decide how an array becomes a picture; Unfit if nothing can be drawn."""
+    dtype = check_drawable(view)
+    chosen = choose_plane(view)
+    steps = find_step(view, chosen.rows), find_step(view, chosen.columns)
+    ratio = compute_aspect(view.axes[chosen.rows], view.axes[chosen.columns], steps)
     height, width = _fit(view.shape[chosen.rows], view.shape[chosen.columns], ratio)
     colors = view.image.channels if view.image is not None else ()
     count = 1 if chosen.channels is None else view.shape[chosen.channels]
@@ -174,7 +177,9 @@ def plan_drawing(view: View) -> Drawn:
     wanted = [*kept, chosen.rows, chosen.columns]
     remaining = sorted(wanted)
     flips = (chosen.geographic and (steps[0] or -1) > 0, chosen.geographic and (steps[1] or 1) < 0)
-    size = enlarge(_fit(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio), ratio)
+    size = enlarge(
+        _fit(_measure_extent(sample, view, chosen.rows), _measure_extent(sample, view, chosen.columns), ratio), ratio
+    )
     labels = view.meaning.values.labels or dtype == np.dtype(np.uint64).newbyteorder(dtype.byteorder)
     order = tuple(remaining.index(i) for i in wanted)
     return Drawn(view, chosen, sample, order, size, flips, labels and dtype.kind in "iu")
@@ -183,15 +188,15 @@ def plan_drawing(view: View) -> Drawn:
 def _fit(rows: int, columns: int, ratio: float | None) -> tuple[int, int]:
     """Return height and width, at most `PIXELS`, of a picture of elements that are `ratio` times as high as wide.
 
-    If that is not known, a side does not become shorter than `THIN_PIXELS`.
+    If `ratio` is None, no side becomes shorter than `THIN_PIXELS`.
     """
     height, width = rows * max(1.0, ratio or 1.0), columns * max(1.0, 1 / (ratio or 1.0))
     scale, thin = max(1.0, max(height, width) / PIXELS), THIN_PIXELS if ratio is None else 1
     return max(min(rows, thin), round(height / scale)), max(min(columns, thin), round(width / scale))
 
 
-def _length(sample: Sample, view: View, dimension: int) -> int:
-    """Return the number of elements of the region between the picture's edges along a dimension."""
+def _measure_extent(sample: Sample, view: View, dimension: int) -> int:
+    """Return how many elements of the region lie between the picture's edges along a dimension."""
     return sample.selection.picks[view.selection.kept[dimension]].length * sample.steps[dimension]
 
 
@@ -199,7 +204,7 @@ def _length(sample: Sample, view: View, dimension: int) -> int:
 class Drawn:
     """How elements become pixels. `size`: rows and columns; `flips`: whether rows and columns are reversed.
 
-    `order`: of the dimensions, channels first, then rows and columns; `labels`: elements have the colours of labels.
+    `order`: the dimensions, channels first, then rows and columns; `labels`: elements have the colours of labels.
     """
 
     view: View
@@ -214,87 +219,88 @@ class Drawn:
     def channels(self) -> Sequence[Channel]:
         return self.view.image.channels if self.view.image is not None else ()
 
-    def layers(self, elements: NDArray[Any]) -> NDArray[Any]:
-        """Return each channel's elements as the picture has them: the first row is at the top."""
+    def arrange_layers(self, elements: NDArray[Any]) -> NDArray[Any]:
+        """Return the elements as channel × row × column of the picture, whose first row is at the top."""
         layers = elements.reshape(-1, *elements.shape[-2:])
         return layers[:, :: -1 if self.flips[0] else 1, :: -1 if self.flips[1] else 1]
 
     def is_stretched(self, layers: NDArray[Any]) -> bool:
-        """True if elements are shown between limits: they are neither colours nor labels."""
+        """True if elements are shown between limits, because they are neither colours nor labels."""
         return not self.plane.color and not (self.labels and len(layers) == 1)
 
-    def numbers(self, layers: NDArray[Any]) -> NDArray[np.float64]:
-        """Return unpacked numbers."""
-        return real_numbers(layers, markers(self.view), self.view.packing)
+    def unpack(self, layers: NDArray[Any]) -> NDArray[np.float64]:
+        """Convert elements to unpacked real numbers, NaN where one is missing."""
+        return convert_to_real(layers, find_markers(self.view), self.view.packing)
 
 
 Ends = tuple[float, float] | None
 """The values that are shown darkest and brightest; None if a channel has no finite element."""
 
 
-def windows(pictures: Sequence[tuple[Drawn, NDArray[Any]]]) -> list[Ends]:
-    """Return the ends of each channel in pictures that are compared: what all of them say, else percentiles of all.
+def find_windows(pictures: Sequence[tuple[Drawn, NDArray[Any]]]) -> list[Ends]:
+    """Return for each channel the ends that all pictures share, so that they can be compared.
 
-    Each picture has its elements, as `Drawn.layers` returns them.
+    They are the channel's window if the metadata of all pictures give the same one, else percentiles of all elements. Each
+    picture has its elements as `Drawn.arrange_layers` returns them.
     """
     compared = [(how, layers) for how, layers in pictures if how.is_stretched(layers)]
     ends: list[Ends] = []
     for place in range(max((len(layers) for _, layers in compared), default=0)):
-        said = {_at(how.channels, place).window for how, _ in compared}
+        said = {_find_channel(how.channels, place).window for how, _ in compared}
         if all(how.view.dtype == np.bool_ for how, _ in compared):
             ends.append((0.0, 1.0))
         elif len(said) == 1 and (window := said.pop()) is not None:
             ends.append(window)
         else:
-            numbers = [how.numbers(layers[place]).reshape(-1) for how, layers in compared if place < len(layers)]
-            ends.append(limits(np.concatenate(numbers)))
+            numbers = [how.unpack(layers[place]).reshape(-1) for how, layers in compared if place < len(layers)]
+            ends.append(find_limits(np.concatenate(numbers)))
     return ends
 
 
-def pixels(how: Drawn, layers: NDArray[Any], ends: Sequence[Ends]) -> NDArray[np.uint8]:
-    """Return 1 to 4 samples for each element of `layers`, which are as `Drawn.layers` returns them."""
+def make_pixels(how: Drawn, layers: NDArray[Any], ends: Sequence[Ends]) -> NDArray[np.uint8]:
+    """Convert `layers`, as `Drawn.arrange_layers` returns them, to row × column × samples. There are 1 to 4 samples."""
     if how.plane.color:
         return np.ascontiguousarray(np.moveaxis(layers, 0, -1).astype(np.uint8))
     if not how.is_stretched(layers):
         return color_labels(layers[0], dict(how.view.meaning.values.colors))
-    numbers = how.numbers(layers)
+    numbers = how.unpack(layers)
     levels = [stretch(number, end) for number, end in zip(numbers, ends, strict=False)]
     missing = np.asarray(np.isnan(numbers).all(axis=0))
     if how.plane.geographic and len(layers) == 1:
-        return with_alpha(viridis(levels[0]), missing)
-    own = [_at(how.channels, i).color for i in range(len(levels))]
+        return add_alpha(color_viridis(levels[0]), missing)
+    own = [_find_channel(how.channels, i).color for i in range(len(levels))]
     if len(levels) == 1 and own[0] is None:
-        return with_alpha(levels[0][..., None], missing)
+        return add_alpha(levels[0][..., None], missing)
     colors = [own[i] or _COLORS[i] for i in range(len(levels))]
-    return with_alpha(compose(levels, colors), missing)
+    return add_alpha(compose(levels, colors), missing)
 
 
 def _draw(how: Drawn, elements: NDArray[Any]) -> bytes:
-    view, layers = how.view, how.layers(elements)
+    view, layers = how.view, how.arrange_layers(elements)
     texts = {"Title": view.name, "Software": "fsbridge", "Elements": spell_region(how.sample.selection)}
-    ends = windows([(how, layers)])
-    shown = pixels(how, resize(layers, how.size), ends)
+    ends = find_windows([(how, layers)])
+    shown = make_pixels(how, resize(layers, how.size), ends)
     if not ends:
-        return png(shown, texts if how.plane.color else texts | {"Colors": "labels"})
+        return make_png(shown, texts if how.plane.color else texts | {"Colors": "labels"})
     texts["Limits"] = spell_ends(ends)
     if unit := view.unit:
         texts["Unit"] = unit
     if how.plane.geographic and len(ends) == 1 and ends[0] is not None:
-        shown = _with_legend(shown, ends[0], unit)
-    return png(shown, texts)
+        shown = _add_legend(shown, ends[0], unit)
+    return make_png(shown, texts)
 
 
-def _at(channels: Sequence[Channel], number: int) -> Channel:
+def _find_channel(channels: Sequence[Channel], number: int) -> Channel:
     return channels[number] if number < len(channels) else Channel()
 
 
 def resize(layers: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
-    """Resize layers by taking the nearest element for each pixel."""
+    """Resize layers to `size`, rows and columns, by taking the nearest element for each pixel."""
     rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for new, old in zip(size, layers.shape[1:], strict=True))
     return layers[:, rows[:, None], columns]
 
 
-def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str | None) -> NDArray[np.uint8]:
+def _add_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str | None) -> NDArray[np.uint8]:
     """Return the map with a strip of its colours below it, the values at both ends of the strip, and the unit."""
     height, width = pixels.shape[:2]
     wide = max(width, _LEGEND_COLUMNS)
@@ -304,7 +310,7 @@ def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str
     if pixels.shape[2] == 3:
         out[:height, left : left + width, 3] = 255
     out[height:] = 255
-    out[height + 2 : height + 12, 4:-4, :3] = viridis(np.linspace(0, 255, wide - 8).astype(np.uint8))
+    out[height + 2 : height + 12, 4:-4, :3] = color_viridis(np.linspace(0, 255, wide - 8).astype(np.uint8))
     low, high = (draw_letters(f"{end:.4g}") for end in ends)
     middle = draw_letters((unit or "")[: max(0, (wide - 16 - low.shape[1] - high.shape[1]) // 6)])
     for letters, at in ((low, 4), (high, wide - 3 - high.shape[1]), (middle, (wide - middle.shape[1]) // 2)):
@@ -312,7 +318,7 @@ def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str
     return out
 
 
-def markers(view: View) -> list[float]:
+def find_markers(view: View) -> list[float]:
     """Return the finite values that stand for missing elements. NaN and infinities always count as missing."""
     return [value for value in view.meaning.values.missing if is_finite(value)]
 
@@ -323,7 +329,7 @@ def spell_ends(ends: Sequence[Ends]) -> str:
 
 
 def spell_region(selection: Selection) -> str:
-    """Return a region in numpy's index syntax."""
+    """Return a selection in numpy's index syntax."""
     parts = []
     for pick in selection.picks:
         stop = pick.start + pick.length * pick.step

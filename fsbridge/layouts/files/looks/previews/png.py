@@ -18,27 +18,27 @@ _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 """Colour types by the number of samples of a pixel: grey, grey and alpha, colour, colour and alpha (PNG, 11.2.2)."""
 
 
-def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
-    """Return the file. `pixels`: rows, columns, 1 to 4 samples; `texts`: by keyword, which is Latin-1."""
+def make_png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
+    """Encode a PNG. `pixels`: rows, columns, 1 to 4 samples; `texts`: by keyword, which is Latin-1."""
     height, width, samples = pixels.shape
     rows = np.zeros((height, 1 + width * samples), np.uint8)  # each row begins with a 0: no filter
     rows[:, 1:] = pixels.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, _COLOR_TYPES[samples], 0, 0, 0)
-    chunks = [_chunk(b"IHDR", head), *(_text(keyword, text) for keyword, text in texts.items())]
-    chunks += [_chunk(b"IDAT", zlib.compress(rows.tobytes())), _chunk(b"IEND", b"")]
+    chunks = [_make_chunk(b"IHDR", head), *(_make_text_chunk(keyword, text) for keyword, text in texts.items())]
+    chunks += [_make_chunk(b"IDAT", zlib.compress(rows.tobytes())), _make_chunk(b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def _text(keyword: str, text: str) -> bytes:
-    """`tEXt` where Latin-1 has all characters, else `iTXt` without compression (PNG, 11.3.3)."""
+def _make_text_chunk(keyword: str, text: str) -> bytes:
+    """Return a `tEXt` chunk if Latin-1 has all characters, else an `iTXt` chunk without compression (PNG, 11.3.3)."""
     name = keyword.encode("latin-1")
     try:
-        return _chunk(b"tEXt", name + b"\0" + text.encode("latin-1"))
+        return _make_chunk(b"tEXt", name + b"\0" + text.encode("latin-1"))
     except UnicodeEncodeError:
-        return _chunk(b"iTXt", name + b"\0\0\0\0\0" + text.encode("utf-8", "replace"))
+        return _make_chunk(b"iTXt", name + b"\0\0\0\0\0" + text.encode("utf-8", "replace"))
 
 
-def _chunk(kind: bytes, content: bytes) -> bytes:
+def _make_chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(content, zlib.crc32(kind)))
 
 

@@ -38,7 +38,10 @@ _KINDS = "biufcmM"
 
 
 class Plane(NamedTuple):
-    """Dimensions of a picture. `geographic`: rows are latitudes, columns longitudes; `color`: the channels are RGB."""
+    """The dimensions of a picture.
+
+    `geographic`: rows are latitudes, columns longitudes; `color`: channels are red, green, blue.
+    """
 
     rows: int
     columns: int
@@ -47,8 +50,8 @@ class Plane(NamedTuple):
     color: bool
 
 
-def drawable(view: View) -> np.dtype[Any]:
-    """Return the type of elements that can be drawn; Unfit for others, and for arrays without any."""
+def check_drawable(view: View) -> np.dtype[Any]:
+    """Return the type of the elements. Unfit if they cannot be drawn, or if there are none."""
     dtype = view.dtype
     fields = [] if dtype is None or dtype.names is None else [dtype[name] for name in dtype.names]
     if dtype is None or not any(map(is_number, fields or [dtype])):
@@ -61,17 +64,20 @@ def drawable(view: View) -> np.dtype[Any]:
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
-    """True if elements, or those of one field, can be drawn."""
+    """True if elements, or one field of them, can be drawn: `dtype` is a number, a truth value or a time."""
     return dtype.kind in _KINDS and dtype.subdtype is None
 
 
 def is_table(view: View) -> bool:
     """True if the array is drawn as curves: it has one dimension, or few columns that are no picture."""
-    return along(view) is not None
+    return find_curve_dimension(view) is not None
 
 
-def along(view: View) -> int | None:
-    """Return the dimension along which an array is drawn as curves, one for each column; None if it is a picture."""
+def find_curve_dimension(view: View) -> int | None:
+    """Return the dimension along which an array is drawn as curves, one for each column.
+
+    None if it is drawn as a picture.
+    """
     if len(view.shape) < 2:
         return 0
     if len(view.shape) > 2 or view.x_first:
@@ -88,8 +94,8 @@ def along(view: View) -> int | None:
     return None
 
 
-def plane(view: View) -> Plane:
-    """Return the dimensions of the picture of an array of two dimensions or more."""
+def choose_plane(view: View) -> Plane:
+    """Choose which dimensions of an array of two dimensions or more a picture shows."""
     color = color_axis(view)
     if color is None and _is_stack_of_colors(view):
         color = len(view.shape) - 1
@@ -99,7 +105,7 @@ def plane(view: View) -> Plane:
     others = [i for i in view.picture if i != channels]
     if len(others) < 2:
         others, channels = list(view.picture), None
-    north, east = _only(view, others, is_latitude), _only(view, others, is_longitude)
+    north, east = _find_only(view, others, is_latitude), _find_only(view, others, is_longitude)
     if north is not None and east is not None:
         return Plane(north, east, channels, True, False)
     named = {(view.axes[i].name or "").casefold(): i for i in others}
@@ -112,14 +118,17 @@ def plane(view: View) -> Plane:
 
 
 def _is_stack_of_colors(view: View) -> bool:
-    """True if the last axis of an array without names looks like the colours of many pictures, as for machine learning."""
+    """True if an array without names of axes looks like many colour pictures, as for machine learning.
+
+    Colours are its last axis.
+    """
     unnamed = not view.x_first and all(axis.name is None for axis in view.axes)
     shape = view.shape
     return unnamed and view.dtype == "u1" and len(shape) > 3 and shape[-1] in (3, 4) and min(shape[-3:-1]) > shape[-1]
 
 
-def step_of(view: View, dimension: int) -> float | None:
-    """Return the spacing along a dimension; if it is irregular, the mean spacing; None if it is unknown."""
+def find_step(view: View, dimension: int) -> float | None:
+    """Return the spacing along a dimension, the mean one if it is irregular; None if it is unknown."""
     scale, positions = view.axes[dimension].scale, view.positions(dimension)
     if scale is not None or positions is None or len(positions) < 2:
         return scale
@@ -127,8 +136,8 @@ def step_of(view: View, dimension: int) -> float | None:
     return step if math.isfinite(step) and step else None
 
 
-def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) -> float | None:
-    """Return the ratio of an element's height to its width; None if it is unknown, or too extreme to draw."""
+def compute_aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) -> float | None:
+    """Return the height of an element divided by its width; None if the ratio is unknown, or too extreme to draw."""
     row, column = steps
     if row is None or column is None:
         return 1.0 if {rows.name, columns.name} == {"y", "x"} else None
@@ -140,9 +149,9 @@ def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) 
 
 
 def enlarge(size: tuple[int, int], ratio: float | None) -> tuple[int, int]:
-    """Return the pixels of a picture whose elements are made larger by whole numbers, so that all of them look alike.
+    """Return a larger picture's rows and columns, whole multiples of `size`, so that every element has as many pixels.
 
-    `ratio`: of the height of an element to its width; if it is None, a thin picture is made less thin.
+    `ratio`: the height of an element divided by its width; if it is None, a thin picture is made less thin.
     """
     times = -(-LEAST_PIXELS // max(size))
     thin = times if ratio is not None else max(times, -(-THIN_PIXELS // min(size)))
@@ -150,7 +159,7 @@ def enlarge(size: tuple[int, int], ratio: float | None) -> tuple[int, int]:
     return (height * times, width * thin) if height > width else (height * thin, width * times)
 
 
-def _only(view: View, among: list[int], wanted: Callable[[Axis], bool]) -> int | None:
+def _find_only(view: View, among: list[int], wanted: Callable[[Axis], bool]) -> int | None:
     matches = [i for i in among if wanted(view.axes[i])]
     return matches[0] if len(matches) == 1 else None
 
@@ -172,7 +181,7 @@ The second number is for an array of many small chunks, because a fine sample of
 
 
 class Sample(NamedTuple):
-    """The elements of a preview. `steps`: by dimension of the region; `middle`: only the middle of the extent is sampled."""
+    """The elements that a preview shows. `steps`: for each dimension of the region; `middle`: only its middle is sampled."""
 
     selection: Selection
     steps: tuple[int, ...]
@@ -180,7 +189,7 @@ class Sample(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What is wanted of one dimension: `most` elements or somewhat more, evenly spread. None: all of them."""
+    """How many elements are wanted of one dimension: `most` or somewhat more, evenly spread. None: all of them."""
 
     most: int | None
 
@@ -192,7 +201,7 @@ def choose_sample(
     at: Mapping[int, int],
     kept: Mapping[int, int] | None = None,
 ) -> Sample:
-    """Return the elements of a region that a preview shows. Unfit where a single chunk is too large.
+    """Choose which elements of a region a preview shows. Unfit if a single chunk is too large for a preview.
 
     `shown`: wishes by dimension of the region; `at`: positions in dimensions that are cut at one position. `kept`: number of
     elements, from the first on, in dimensions that are not sampled; fewer if single chunks would already be too much.
@@ -203,13 +212,14 @@ def choose_sample(
     least = _LEAST_PIXELS
     for factor in (1, 2, 4, 6, 8, 10, 13, 16):
         whole = {
-            dimension: (0, shape[dimension], _step(shape[dimension], most, factor)) for dimension, most in wishes.items()
+            dimension: (0, shape[dimension], _choose_step(shape[dimension], most, factor))
+            for dimension, most in wishes.items()
         }
         finest = max((most // factor for most in wishes.values() if most is not None), default=0)
         if factor > 1 and finest < least:
             break
-        selection = _selection(region, whole, at, first)
-        count, size = _cost(metadata, selection)
+        selection = _make_selection(region, whole, at, first)
+        count, size = _count_cost(metadata, selection)
         least = _LEAST_PIXELS if size > DECODED_BYTES else _FEWEST_PIXELS
         if count <= CHUNKS and size <= DECODED_BYTES:
             return Sample(selection, tuple(whole[i][2] if i in whole else 1 for i in range(len(shape))), False)
@@ -219,40 +229,40 @@ def choose_sample(
         for dimension, most in wishes.items():
             length = counts[dimension]
             start = (shape[dimension] - length) // 2
-            parts[dimension] = (start, start + length, _step(length, most, 1))
-        selection = _selection(region, parts, at, first)
-        count, size = _cost(metadata, selection)
+            parts[dimension] = (start, start + length, _choose_step(length, most, 1))
+        selection = _make_selection(region, parts, at, first)
+        count, size = _count_cost(metadata, selection)
         if count <= CHUNKS and size <= DECODED_BYTES:
             return Sample(selection, tuple(parts[i][2] if i in parts else 1 for i in range(len(shape))), True)
         places = [region.kept[dimension] for dimension in counts]
-        single = all(_chunks_of(selection.picks[place], metadata.grid.edges[place]) <= 1 for place in places)
+        single = all(_count_chunks(selection.picks[place], metadata.grid.edges[place]) <= 1 for place in places)
         if single and any(stop > 1 for _, stop in first.values()):
             first = {dimension: (0, max(1, stop // 2)) for dimension, (_, stop) in first.items()}
             continue
         longer = [dimension for dimension, count in counts.items() if count > 1]
         if not longer:
             raise Unfit(f"a chunk has more than {DECODED_BYTES} bytes, and a preview decodes no more")
-        longest = max(longer, key=lambda dimension: counts[dimension] / _edge(metadata, region, dimension))
+        longest = max(longer, key=lambda dimension: counts[dimension] / _find_edge(metadata, region, dimension))
         counts[longest] = counts[longest] * 3 // 4
 
 
-def _step(count: int, most: int | None, factor: int) -> int:
-    """Return the step that leaves `most` elements or somewhat more; 1 if there are fewer, or no limit."""
+def _choose_step(count: int, most: int | None, factor: int) -> int:
+    """Return the step that leaves `most` elements or somewhat more; 1 if there are fewer, or if `most` is None."""
     return 1 if most is None else max(1, count * factor // max(1, most))
 
 
-def _edge(metadata: ArrayMetadata, region: Selection, dimension: int) -> int:
+def _find_edge(metadata: ArrayMetadata, region: Selection, dimension: int) -> int:
     edge = metadata.grid.edges[region.kept[dimension]]
     return max(edge) if isinstance(edge, tuple) else edge
 
 
-def _selection(
+def _make_selection(
     region: Selection,
     parts: Mapping[int, tuple[int, int, int]],
     at: Mapping[int, int],
     kept: Mapping[int, tuple[int, int]],
 ) -> Selection:
-    """Return picks of the array: every `step`-th of [start, stop) for `parts`; `at` and `kept` are those of `sampled`."""
+    """Return the selection of every `step`-th of [start, stop) for `parts`. `at`, `kept`: see `choose_sample`."""
     picks = list(region.picks)
     for dimension, place in enumerate(region.kept):
         pick = picks[place]
@@ -267,26 +277,29 @@ def _selection(
     return Selection(tuple(picks))
 
 
-def _cost(metadata: ArrayMetadata, selection: Selection) -> tuple[int, int]:
-    """Return the number and the bytes of all chunks that hold one of the elements."""
-    chunks = math.prod(_chunks_of(pick, edge) for pick, edge in zip(selection.picks, metadata.grid.edges, strict=True))
+def _count_cost(metadata: ArrayMetadata, selection: Selection) -> tuple[int, int]:
+    """Return the largest possible number of chunks that must be decoded for a selection, and of their bytes."""
+    chunks = math.prod(_count_chunks(pick, edge) for pick, edge in zip(selection.picks, metadata.grid.edges, strict=True))
     largest = math.prod(max(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges)
     return chunks, chunks * largest * max(1, metadata.dtype.itemsize)
 
 
-def _chunks_of(pick: Pick, edge: int | tuple[int, ...]) -> int:
-    """Return the most chunks along one dimension that contain a picked element."""
+def _count_chunks(pick: Pick, edge: int | tuple[int, ...]) -> int:
+    """Return how many chunks along one dimension contain a picked element, at most."""
     if not pick.length:
         return 0
     last = pick.start + (pick.length - 1) * pick.step
     low, high = min(pick.start, last), max(pick.start, last)
     if isinstance(edge, tuple):
-        return min(pick.length, _place(edge, high) - _place(edge, low) + 1)
+        return min(pick.length, _find_chunk(edge, high) - _find_chunk(edge, low) + 1)
     return min(pick.length, high // edge - low // edge + 1)
 
 
-def _place(edges: Sequence[int], position: int) -> int:
-    """The number of the chunk that holds a position, in a grid of different edges."""
+def _find_chunk(edges: Sequence[int], position: int) -> int:
+    """Return the number of the chunk that contains a position.
+
+    `edges`: length of each chunk, for grids of unequal chunks.
+    """
     stop = 0
     for number, edge in enumerate(edges):
         stop += edge

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.selection import whole
-from fsbridge.layouts.files.h5.specification import _has_attribute, dataset, labelled
+from fsbridge.layouts.files.h5.specification import _has_attribute, describe_dataset, describe_labelled
 from fsbridge.meaning import Axis
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.reading import read_array
@@ -28,16 +28,16 @@ def view_of(values: ArrayLike, names: tuple[str, ...] | None = None, attributes:
 
 def test_truth_values_and_texts_of_a_fixed_length_have_types_of_netcdf() -> None:
     view = view_of([True, False])
-    shown, own = dataset(view, "/a", True), dataset(view, "/a")
+    shown, own = describe_dataset(view, "/a", True), describe_dataset(view, "/a")
     assert (shown["dtype"], shown["attributes"]["dtype"], shown["bytes"]) == ("|i1", "bool", 2)
     assert (own["dtype"], own["attributes"]) == ("|b1", {})
     half = view_of(np.zeros(3, ">f2"))
-    assert [dataset(half, "/a", netcdf)["dtype"] for netcdf in (True, False)] == [">f4", ">f2"]
+    assert [describe_dataset(half, "/a", netcdf)["dtype"] for netcdf in (True, False)] == [">f4", ">f2"]
     view = view_of(np.array([b"ab", b"abcd"], "S4"), ("station",))
-    shown, own = dataset(view, "/a", True), dataset(view, "/a")
+    shown, own = describe_dataset(view, "/a", True), describe_dataset(view, "/a")
     assert (shown["dtype"], shown["shape"], shown["bytes"]) == ("|S1", [2, 4], 8)
     assert (own["dtype"], own["shape"]) == ("|S4", [2])
-    label = labelled(view, "a", True)
+    label = describe_labelled(view, "a", True)
     assert label is not None
     assert label.axes == (Axis("station"), Axis("string4"))
 
@@ -46,9 +46,9 @@ def test_truth_values_and_texts_of_a_fixed_length_have_types_of_netcdf() -> None
 def test_attributes_that_netcdf_cannot_read_are_left_out_by_name(name: str, caplog: pytest.LogCaptureFixture) -> None:
     _has_attribute.cache_clear()
     view = view_of(np.zeros(2), attributes={name: "mine", "title": "kept"})
-    assert set(dataset(view, "/a", True)["attributes"]) == {"title"}
+    assert set(describe_dataset(view, "/a", True)["attributes"]) == {"title"}
     assert f"the attribute '{name[:70]}" in caplog.text
-    assert set(dataset(view, "/a")["attributes"]) == {name, "title"}
+    assert set(describe_dataset(view, "/a")["attributes"]) == {name, "title"}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_attributes_that_netcdf_cannot_read_are_left_out_by_name(name: str, capl
 def test_hdf5_has_a_fill_value_in_netcdf_only_if_an_attribute_says_so(
     dtype: str, said: Mapping[str, JSON], expected: float | None
 ) -> None:
-    fill = dataset(view_of(np.zeros(2, dtype), attributes=said), "/a", True).get("fill")
+    fill = describe_dataset(view_of(np.zeros(2, dtype), attributes=said), "/a", True).get("fill")
     if expected is None:
         assert fill is None
     else:

@@ -18,7 +18,7 @@ from fake_model import tree as fake_tree
 
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, Stale
-from fsbridge.layouts.files.looks.page import MemberRow, WebPage, link, page
+from fsbridge.layouts.files.looks.page import MemberRow, WebPage, make_link, make_page
 from fsbridge.metadata import JSON
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import Directory, File
@@ -269,9 +269,9 @@ def test_every_link_of_a_row_is_below_the_page_whatever_the_row_says() -> None:
             MemberRow(name, "link", remark=name),
             MemberRow(name, "group", path, ["h5"], "preview.png"),
         ]
-        document = html(page(WebPage(name, name, name, [name], {}, rows)))
+        document = html(make_page(WebPage(name, name, name, [name], {}, rows)))
         assert is_harmless(document)
-        assert unquote_to_bytes(link(path)) == b"./" + path
+        assert unquote_to_bytes(make_link(path)) == b"./" + path
 
 
 def test_the_policy_forbids_all_but_pictures_and_the_page_s_own_style(store: Path) -> None:

@@ -29,7 +29,7 @@ from fsbridge.errors import CorruptData, NotFound, Stale
 from fsbridge.layouts.files.arrays.extents import Unfit, View
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.looks.previews import CHUNKS, DECODED_BYTES, sampling
-from fsbridge.layouts.files.looks.previews.picture import picture
+from fsbridge.layouts.files.looks.previews.picture import plan_picture
 from fsbridge.layouts.files.looks.previews.sampling import Wish, choose_sample
 from fsbridge.meaning import Axis, Meaning
 from fsbridge.meaning.convention import Written
@@ -294,7 +294,7 @@ def test_small_and_thin_pictures_are_large_enough_to_be_seen(
     shape: tuple[int, int], names: tuple[str, str] | None, size: tuple[int, int]
 ) -> None:
     values = np.arange(math.prod(shape), dtype="f4").reshape(shape)
-    made = picture(view_of(values, tuple(map(Axis, names or (None, None)))))
+    made = plan_picture(view_of(values, tuple(map(Axis, names or (None, None)))))
     assert made.order == (0, 1)
     picks = made.selection.picks
     part = values[tuple(slice(one.start, one.start + one.length * one.step, one.step) for one in picks)]
@@ -307,7 +307,7 @@ def test_small_and_thin_pictures_are_large_enough_to_be_seen(
 def test_a_stack_of_colour_pictures_without_names_shows_one_of_them() -> None:
     """As for machine learning: pictures, rows, columns, colours. It showed rows of one column and its three colours."""
     values = np.random.default_rng(1).integers(0, 255, (6, 40, 50, 3)).astype("u1")
-    made = picture(view_of(values))
+    made = plan_picture(view_of(values))
     assert [pick.length for pick in made.selection.picks] == [1, 40, 50, 3]
     found = Image.open(io.BytesIO(made.draw(values[3].transpose(made.order))))
     assert found.mode == "RGB"
@@ -336,7 +336,7 @@ def test_p12_n5_shows_its_first_dimension_from_left_to_right(tmp_path: Path) -> 
     ],
 )
 def test_every_kind_of_number_has_a_preview(values: Any, mode: str) -> None:
-    made = picture(view_of(values))
+    made = plan_picture(view_of(values))
     found = Image.open(io.BytesIO(made.draw(values.transpose(made.order))))
     found.load()
     assert found.mode == mode
@@ -364,7 +364,7 @@ def test_p8_a_number_that_no_element_can_be_is_ignored(tmp_path: Path, name: str
 def test_p8_an_axis_that_is_latitude_and_longitude_at_once_is_neither() -> None:
     axes = Axis("t"), Axis("q"), Axis("lon", "degrees_north")
     values = np.arange(3 * 8 * 8, dtype="u1").reshape(3, 8, 8)
-    parts = sampling.plane(view_of(values, axes))
+    parts = sampling.choose_plane(view_of(values, axes))
     assert (parts.rows, parts.columns, parts.geographic) == (1, 2, False)
 
 
@@ -394,7 +394,7 @@ def test_p7_the_middle_is_shown_where_all_of_a_plane_would_cost_too_much(tmp_pat
 def test_p7_many_small_chunks_are_sampled_more_coarsely(colors: tuple[int, ...]) -> None:
     shape = (*colors, 1_500_000, 1 << 20)
     metadata = ArrayMetadata(ChunkGrid(shape, (1,) * len(shape)), DataType("u", 1, "little", "u", np.dtype("u1")))
-    found = picture(View("a", metadata, whole(shape), Meaning(tuple(map(Axis, ["c", "y", "x"][-len(shape) :]))), False))
+    found = plan_picture(View("a", metadata, whole(shape), Meaning(tuple(map(Axis, ["c", "y", "x"][-len(shape) :]))), False))
     picks = found.selection.picks[-2:]
     assert not found.middle
     assert 1000 < found.selection.size <= CHUNKS

@@ -25,9 +25,9 @@ def test_pages_hold_what_was_written_and_not_discarded() -> None:
         found = bytearray(64 * PAGE)
         pages.readinto(found)
         assert found == expected
-        assert sum(len(piece) for _, piece in pages.pieces()) == len(pages.pages) * PAGE
+        assert sum(len(piece) for _, piece in pages.list_pieces()) == len(pages.pages) * PAGE
     shown = bytearray(64 * PAGE)
-    for offset, piece in pages.pieces():
+    for offset, piece in pages.list_pieces():
         shown[offset : offset + len(piece)] = piece
     assert shown == expected
 
@@ -40,4 +40,4 @@ def test_many_large_ranges_are_discarded_quickly() -> None:
         pages.write(b"x")
     for number in range(0, 20_000, 2):
         pages.discard(number << 30, (number + 1) << 30)
-    assert len(pages.pages) == len(pages.pieces()) == 10_000
+    assert len(pages.pages) == len(pages.list_pieces()) == 10_000

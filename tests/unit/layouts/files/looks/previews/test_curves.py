@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from preview_trees import array, content, group, image, tree_of
 
-from fsbridge.layouts.files.looks.previews.curves import envelope, number_text, ticks
+from fsbridge.layouts.files.looks.previews.curves import choose_ticks, compute_envelope, spell_number
 from fsbridge.layouts.files.looks.previews.png import draw_letters
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -56,7 +56,7 @@ def test_p12_a_curve_is_the_envelope_of_unpacked_elements_over_the_axis(tmp_path
 @given(st.lists(st.floats(allow_infinity=False) | st.just(math.inf), min_size=1, max_size=200), st.integers(1, 50))
 def test_p12_no_element_lies_outside_of_its_envelope(values: list[float], points: int) -> None:
     found = np.array(values)
-    x, low, high = envelope(found, lambda part: part.astype(np.float64), points)
+    x, low, high = compute_envelope(found, lambda part: part.astype(np.float64), points)
     assert len(x) == min(points, len(values))
     edges = [i * len(values) // len(x) for i in range(len(x) + 1)]
     for i, (begin, stop) in enumerate(itertools.pairwise(edges)):
@@ -144,9 +144,9 @@ def test_hostile_names_are_text_in_a_picture_of_curves(tmp_path: Path) -> None:
 @pytest.mark.parametrize("span", [1e-9, 1.0, 1e6])
 def test_ticks_are_few_round_and_distinct(low: float, span: float) -> None:
     high = low + span if low + span != low else low * 1.001
-    found = ticks(low, high, 5)
+    found = choose_ticks(low, high, 5)
     assert 1 <= len(found) <= 12
-    texts = [number_text(value, (low, high)) for value in found]
+    texts = [spell_number(value, (low, high)) for value in found]
     assert len(set(texts)) == len(texts)
     assert all(low - span * 1e-6 <= value <= high + span * 1e-6 for value in found)
 
