@@ -9,16 +9,15 @@ the store for the corpus.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import logging
 import random
 import shutil
 import tempfile
 import time
 import traceback
 import warnings
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -28,6 +27,7 @@ import numpy as np
 import tensorstore
 import zarr
 from fuzz_codecs import mutate
+from fuzz_kinds import fuzz_kinds, kinds_parser
 from small_stores import files
 
 from fsbridge.config import Config
@@ -243,20 +243,9 @@ def run(kind: str, seed: int, count: int) -> str:
     return f"{kind:30} {count} documents: all that does not need them is as before, slowest {slowest:.2f} s"
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("scripts/fuzz documents", description="Mutated metadata documents.")
-    parser.add_argument("--count", type=int, default=300, help="mutations of each kind (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", action="extend", nargs="+", choices=KINDS, metavar="NAME", help=f"of {', '.join(KINDS)}")
-    return parser
-
-
-def main() -> None:
-    options = parser().parse_args()
-    logging.disable(logging.CRITICAL)
-    for kind in options.kind or KINDS:
-        print(run(kind, options.seed, options.count), flush=True)
+def parser() -> ArgumentParser:
+    return kinds_parser("documents", "Mutated metadata documents.", KINDS, 300)
 
 
 if __name__ == "__main__":
-    main()
+    fuzz_kinds(parser(), KINDS, run)

@@ -8,11 +8,11 @@ each (`tests/faults/test_states.py`). A step that shows something else fails the
 
 from __future__ import annotations
 
-import argparse
-import logging
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
+from fuzz_kinds import fuzz_kinds, kinds_parser
 from hypothesis import seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test
 from state_machine import Changing
@@ -35,20 +35,9 @@ def run(kind: str, number: int, count: int) -> str:
     return f"states {kind:23} {count} times {STEPS} steps: all that was shown was there"
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("scripts/fuzz states", description="Stores that change while they are read.")
-    parser.add_argument("--count", type=int, default=100, help="examples of each kind (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", action="extend", nargs="+", choices=KINDS, metavar="NAME", help=f"of {', '.join(KINDS)}")
-    return parser
-
-
-def main() -> None:
-    options = parser().parse_args()
-    logging.disable(logging.CRITICAL)
-    for kind in options.kind or KINDS:
-        print(run(kind, options.seed, options.count), flush=True)
+def parser() -> ArgumentParser:
+    return kinds_parser("states", "Stores that change while they are read.", KINDS, 100)
 
 
 if __name__ == "__main__":
-    main()
+    fuzz_kinds(parser(), KINDS, run)

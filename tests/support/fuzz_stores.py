@@ -8,21 +8,20 @@ fails the run and leaves the mutated store for the corpus.
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
-import logging
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from fuzz_codecs import ROOT, mutate
+from fuzz_codecs import mutate
+from fuzz_kinds import fuzz_kinds, kinds_parser, run_child
 
 ENDLESS = 20_000
 """Files of a tree that has at most a few hundred when it is whole: cycles must end."""
@@ -173,7 +172,6 @@ def child(kind: str, seed: int, count: int) -> None:
     from fsbridge.layouts import root_directory
 
     faulthandler.enable()
-    logging.disable(logging.CRITICAL)
     rng = random.Random(f"{kind}/{seed}")
     folder = Path(tempfile.mkdtemp(prefix=f"fsbridge-fuzz-{kind}-"))
     whole = folder / "whole"
@@ -211,33 +209,12 @@ def child(kind: str, seed: int, count: int) -> None:
 
 def fuzz(kind: str, seed: int, count: int) -> str:
     """Run in a process of its own; AssertionError with what went wrong, else a line of results."""
-    command = [sys.executable, __file__, "--child", "--kind", kind, "--seed", str(seed), "--count", str(count)]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests" / "support"))),
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{kind}: exit status {done.returncode}\n{done.stderr[-4000:]}"
-    return done.stdout.strip()
+    return run_child(__file__, kind, seed, count)
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("scripts/fuzz stores", description="Mutated stores of every kind.")
-    parser.add_argument("--count", type=int, default=2000, help="mutations of each kind (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", action="extend", nargs="+", choices=KINDS, metavar="NAME", help=f"of {', '.join(KINDS)}")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    return parser
-
-
-def main() -> None:
-    options = parser().parse_args()
-    for kind in options.kind or KINDS:
-        if options.child:
-            child(kind, options.seed, options.count)
-        else:
-            print(fuzz(kind, options.seed, options.count), flush=True)
+def parser() -> ArgumentParser:
+    return kinds_parser("stores", "Mutated stores of every kind.", KINDS, 2000)
 
 
 if __name__ == "__main__":
-    main()
+    fuzz_kinds(parser(), KINDS, fuzz, child)

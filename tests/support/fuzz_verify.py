@@ -9,23 +9,22 @@ damage, and data that checksums protect are the same. Not here: what readers do 
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import json
-import logging
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import warnings
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from fuzz_codecs import ROOT, mutate
+from fuzz_codecs import mutate
+from fuzz_kinds import fuzz_kinds, kinds_parser, run_child
 
 LAYOUTS = ("zarr3", "zarr2", "n5", "files")
 
@@ -416,7 +415,6 @@ class Run:
 
 def child(kind: str, seed: int, count: int) -> None:
     faulthandler.enable()
-    logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     folder = Path(tempfile.mkdtemp(prefix=f"fsbridge-verify-{kind}-"))
     run = Run(kind, seed, folder)
@@ -432,33 +430,12 @@ def child(kind: str, seed: int, count: int) -> None:
 
 def fuzz(kind: str, seed: int, count: int) -> str:
     """Run in a process of its own; AssertionError with what went wrong, else a line of results."""
-    command = [sys.executable, __file__, "--child", "--kind", kind, "--seed", str(seed), "--count", str(count)]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests" / "support"))),
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{kind}: exit status {done.returncode}\n{done.stderr[-4000:]}"
-    return done.stdout.strip()
+    return run_child(__file__, kind, seed, count)
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("scripts/fuzz verify", description="Mutated stores and what `fsbridge verify` says.")
-    parser.add_argument("--count", type=int, default=500, help="mutations of each kind (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", action="extend", nargs="+", choices=KINDS, metavar="NAME", help=f"of {', '.join(KINDS)}")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    return parser
-
-
-def main() -> None:
-    options = parser().parse_args()
-    for kind in options.kind or KINDS:
-        if options.child:
-            child(kind, options.seed, options.count)
-        else:
-            print(fuzz(kind, options.seed, options.count), flush=True)
+def parser() -> ArgumentParser:
+    return kinds_parser("verify", "Mutated stores and what `fsbridge verify` says.", KINDS, 500)
 
 
 if __name__ == "__main__":
-    main()
+    fuzz_kinds(parser(), KINDS, fuzz, child)
