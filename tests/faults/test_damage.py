@@ -21,6 +21,7 @@ import tensorstore
 import z5py
 import zarr
 from mounting import Mount, MountFunction
+from n5_arrays import write_n5
 from stores import kvstore
 
 CHUNK = 512
@@ -64,20 +65,14 @@ class Codec:
     notices: bool = False
 
 
-def _by_tensorstore(driver: str, path: Path, metadata: dict[str, Any]) -> None:
-    spec = {"driver": driver, "kvstore": kvstore(path), "metadata": metadata}
+def _zarr3_by_tensorstore(path: Path, metadata: dict[str, Any]) -> None:
+    spec = {"driver": "zarr3", "kvstore": kvstore(path), "metadata": metadata}
     tensorstore.open(spec, create=True).result().write(VALUES).result()
 
 
 def n5(compression: str, notices: bool = False, **options: Any) -> Codec:
-    metadata = {
-        "dimensions": [8 * CHUNK],
-        "blockSize": [CHUNK],
-        "dataType": "int32",
-        "compression": {"type": compression, **options},
-    }
     name = "-".join(["n5", compression, *map(str, options.values())])
-    return Codec(name, lambda path: _by_tensorstore("n5", path, metadata), "{}", notices)
+    return Codec(name, lambda path: write_n5(path, VALUES, [CHUNK], {"type": compression, **options}), "{}", notices)
 
 
 def n5_lz4(path: Path) -> None:
@@ -101,7 +96,7 @@ def v3(name: str, codecs: list[dict[str, Any]], notices: bool = False) -> Codec:
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [CHUNK]}},
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, *codecs],
     }
-    return Codec(f"v3-{name}", lambda path: _by_tensorstore("zarr3", path, metadata), "c/{}", notices)
+    return Codec(f"v3-{name}", lambda path: _zarr3_by_tensorstore(path, metadata), "c/{}", notices)
 
 
 def v3_codec(name: str, **configuration: Any) -> dict[str, Any]:

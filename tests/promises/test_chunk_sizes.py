@@ -16,9 +16,9 @@ import h5py
 import numcodecs
 import numpy as np
 import pytest
-import tensorstore
 import zarr
 from mounting import Mount, MountFunction
+from n5_arrays import write_n5
 from waiting import until
 from zarr.codecs import BloscCodec
 
@@ -61,13 +61,7 @@ def zarr3(path: Path) -> None:
 
 def n5(path: Path) -> None:
     for size in SIZES:
-        spec = {
-            "driver": "n5", "kvstore": {"driver": "file", "path": str(path / str(size))},
-            "metadata": {
-                "dimensions": [CHUNKS * size], "blockSize": [size], "dataType": "uint8", "compression": {"type": "gzip"},
-            },
-        }  # fmt: skip
-        tensorstore.open(spec, create=True).result().write(values(size)).result()
+        write_n5(path / str(size), values(size), [size])
     (path / "attributes.json").write_text('{"n5": "2.0.0"}')
 
 

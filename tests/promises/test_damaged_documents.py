@@ -24,6 +24,7 @@ import tensorstore
 import zarr
 from fake_s3 import BUCKET, FakeS3
 from in_process import fsbridge
+from n5_arrays import write_n5
 from small_stores import files, is_complete
 
 from fsbridge.config import Config, Remote
@@ -66,9 +67,7 @@ def _n5(path: Path) -> None:
         (path / group).mkdir(parents=True, exist_ok=True)
         (path / group / "attributes.json").write_text(json.dumps({"of": group} if group else {"n5": "4.0.0", "of": ""}))
     for name, values in VALUES.items():
-        metadata = {"dimensions": [6], "blockSize": [3], "dataType": "uint8", "compression": {"type": "raw"}}
-        spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path / name)}, "metadata": metadata}
-        tensorstore.open(spec, create=True).result()[...] = values
+        write_n5(path / name, values, [3], "raw")
 
 
 WRITERS: Mapping[str, Callable[[Path], None]] = {

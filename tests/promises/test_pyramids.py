@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 import h5py
 import numpy as np
 import pytest
-import tensorstore
 import tifffile
 import zarr
 from mounting import MountFunction
+from n5_arrays import write_n5
 from PIL import Image
 from tree_walker import content
 
@@ -66,10 +66,7 @@ def n5(folder: Path) -> Path:
     """Levels that halve z, too, as N5 has them; x is first."""
     for number in range(3):
         values = IMAGE[0, :, :: 2**number, :: 2**number][:: 2**number].T
-        grid = {"dimensions": list(values.shape), "blockSize": [64, 64, 2]}
-        kvstore = {"driver": "file", "path": str(folder / "s.n5/cells" / f"s{number}")}
-        metadata = {**grid, "dataType": "uint16", "compression": {"type": "gzip"}}
-        tensorstore.open({"driver": "n5", "kvstore": kvstore, "metadata": metadata}, create=True).result()[...] = values
+        write_n5(folder / f"s.n5/cells/s{number}", values, [64, 64, 2])
     (folder / "s.n5/attributes.json").write_text('{"n5": "4.0.0"}')
     (folder / "s.n5/cells/attributes.json").write_text('{"scales": [[1, 1, 1], [2, 2, 2], [4, 4, 4]]}')
     return folder / "s.n5"

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorstore
 import zarr
 from fuzz_codecs import mutate
 from fuzz_kinds import fuzz_kinds, kinds_parser
+from n5_arrays import write_n5
 from small_stores import files
 
 from fsbridge.config import Config
@@ -112,16 +112,14 @@ def _zarr(zarr_format: Any) -> Callable[[Path], None]:
     return make
 
 
-def _n5(path: Path) -> None:
-    for name, attributes in GROUPS.items():
+def n5_tree(path: Path, groups: Mapping[str, Any], arrays: Mapping[str, tuple[Any, dict[str, Any]]]) -> None:
+    """Write groups with their attributes, and those of the arrays that have dimensions."""
+    for name, attributes in groups.items():
         (path / name).mkdir(parents=True, exist_ok=True)
         (path / name / "attributes.json").write_text(json.dumps({**attributes, **({} if name else {"n5": "4.0.0"})}))
-    for name, (values, attributes) in ARRAYS.items():
+    for name, (values, attributes) in arrays.items():
         if values.ndim:
-            grid: dict[str, Any] = {"dimensions": values.shape, "blockSize": [max(1, n - 1) for n in values.shape]}
-            metadata = {**grid, "dataType": values.dtype.name, "compression": {"type": "raw"}}
-            spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path / name)}, "metadata": metadata}
-            tensorstore.open(spec, create=True).result()[...] = values
+            write_n5(path / name, values, [max(1, n - 1) for n in values.shape], "raw")
             document = path / name / "attributes.json"
             document.write_text(json.dumps({**json.loads(document.read_text()), **attributes}))
 
@@ -142,7 +140,12 @@ def _hdmf(path: Path) -> None:
 
 LINKS = {"linked": "/g/y", "itself": "/g/itself", "gone": "/nothing", "over": "/g/linked"}
 
-KINDS: Mapping[str, Callable[[Path], None]] = {"zarr3": _zarr(3), "zarr2": _zarr(2), "n5": _n5, "hdmf": _hdmf}
+KINDS: Mapping[str, Callable[[Path], None]] = {
+    "zarr3": _zarr(3),
+    "zarr2": _zarr(2),
+    "n5": lambda path: n5_tree(path, GROUPS, ARRAYS),
+    "hdmf": _hdmf,
+}
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import tensorstore
 from fake_s3 import FakeS3, Request
 from mounting import Mount
+from n5_arrays import write_n5
 
 MountFunction = Callable[..., Mount]
 VALUES = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
@@ -24,8 +24,6 @@ def described(requests: list[Request]) -> list[str]:
 
 def n5(tmp_path: Path, server: FakeS3) -> None:
     """Put an N5 store with the array `a` on the server."""
-    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": f"{tmp_path}/x.n5/a/"}}
-    metadata = {"dimensions": [64, 64], "blockSize": [16, 16], "dataType": "int32", "compression": {"type": "gzip"}}
-    tensorstore.open({**spec, "metadata": metadata, "create": True}).result()[...] = VALUES.astype("i4")
+    write_n5(tmp_path / "x.n5/a", VALUES, [16, 16])
     (tmp_path / "x.n5/attributes.json").write_text('{"n5": "2.0.0"}')
     server.put_tree(tmp_path / "x.n5", "x.n5")

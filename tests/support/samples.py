@@ -17,8 +17,8 @@ import h5py
 import hangar_data
 import icechunk
 import numpy as np
-import tensorstore
 import zarr
+from n5_arrays import write_n5
 from paths import DATA
 
 VOLUME = np.arange(3 * 40 * 50, dtype="<u2").reshape(3, 40, 50) * 7
@@ -81,11 +81,7 @@ def _n5(folder: Path) -> Sample:
     """N5 has no texts; its first axis is the fastest."""
     arrays = {path: values.T for path, values in ARRAYS.items() if values.dtype != object}
     for path, values in arrays.items():
-        grid = {"dimensions": list(values.shape), "blockSize": [max(1, n // 2) for n in values.shape]}
-        metadata = {**grid, "dataType": values.dtype.name, "compression": {"type": "gzip"}}
-        kvstore = {"driver": "file", "path": str(folder / "s.n5" / path)}
-        spec = {"driver": "n5", "kvstore": kvstore, "metadata": metadata}
-        tensorstore.open(spec, create=True).result()[...] = values
+        write_n5(folder / "s.n5" / path, values, [max(1, n // 2) for n in values.shape])
     (folder / "s.n5/attributes.json").write_text('{"n5": "4.0.0"}')
     return Sample(folder / "s.n5", arrays, lacks=frozenset(("txt",)))
 

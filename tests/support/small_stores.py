@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import numcodecs
 import numpy as np
-import tensorstore
 import zarr
+from n5_arrays import write_n5
 from tree_walker import content
 from zarr import codecs
 
@@ -23,9 +23,7 @@ VALUES = np.arange(12 * 10, dtype="<i4").reshape(12, 10)
 
 
 def _n5(path: Path) -> None:
-    metadata = {"dimensions": [12, 10], "blockSize": [4, 5], "dataType": "int32", "compression": {"type": "gzip"}}
-    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path / "a")}, "metadata": metadata}
-    tensorstore.open(spec, create=True).result()[...] = VALUES
+    write_n5(path / "a", VALUES, [4, 5])
     (path / "attributes.json").write_text('{"n5": "4.0.0"}')
 
 

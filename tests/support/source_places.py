@@ -8,9 +8,9 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import tensorstore
 import zarr
 from fake_s3 import BUCKET, FakeS3
+from n5_arrays import write_n5
 from stores import CASES, write_collection
 
 from fsbridge.config import Config, Remote
@@ -35,17 +35,7 @@ def write_each(folder: Path) -> dict[str, Path]:
     with h5py.File(made.setdefault("hdf5", folder / "hdf5.h5"), "w") as file:
         file.create_dataset("a/b", data=data, chunks=(2, 5, 3), compression="gzip", shuffle=True)
     made["n5"] = folder / "n5.n5"
-    n5 = {
-        "driver": "n5",
-        "kvstore": {"driver": "file", "path": f"{made['n5']}/a/b/"},
-        "metadata": {
-            "dataType": "int32",
-            "dimensions": list(data.shape),
-            "blockSize": [3, 2, 4],
-            "compression": {"type": "gzip"},
-        },
-    }
-    tensorstore.open(n5, create=True).result()[...] = data
+    write_n5(made["n5"] / "a/b", data, [3, 2, 4])
     (made["n5"] / "attributes.json").write_text('{"n5": "2.5.1"}')
     for name in ("zarr2", "zarr3", "sharded", "n5"):
         made[f"{name} zip"] = Path(shutil.make_archive(os.fspath(folder / f"{name}-packed"), "zip", made[name]))

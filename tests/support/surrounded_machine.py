@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import tensorstore
 import zarr
 from fake_kernel import Opened
-from fuzz_documents import ARRAYS, DOCUMENTS, places
+from fuzz_documents import ARRAYS, DOCUMENTS, n5_tree, places
 from fuzz_documents import GROUPS as OF_GROUPS
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -69,23 +68,10 @@ def _zarr(path: Path, zarr_format: Any) -> None:
         zarr.create_array(path / name, shape=values.shape, chunks=chunks, dtype=values.dtype, **options)[...] = values
 
 
-def _n5(path: Path) -> None:
-    for name, attributes in GROUPS.items():
-        (path / name).mkdir(parents=True, exist_ok=True)
-        (path / name / "attributes.json").write_text(json.dumps({**attributes, **({} if name else {"n5": "4.0.0"})}))
-    for name, (values, attributes) in KEPT.items():
-        grid = {"dimensions": values.shape, "blockSize": [max(1, n - 1) for n in values.shape]}
-        metadata = {**grid, "dataType": values.dtype.name, "compression": {"type": "raw"}}
-        spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path / name)}, "metadata": metadata}
-        tensorstore.open(spec, create=True).result()[...] = values
-        document = path / name / "attributes.json"
-        document.write_text(json.dumps({**json.loads(document.read_text()), **attributes}))
-
-
 FORMS: Mapping[str, Callable[[Path], None]] = {
     "zarr3": lambda path: _zarr(path, 3),
     "zarr2": lambda path: _zarr(path, 2),
-    "n5": _n5,
+    "n5": lambda path: n5_tree(path, GROUPS, KEPT),
 }
 
 

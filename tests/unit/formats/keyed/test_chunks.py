@@ -8,9 +8,9 @@ from pathlib import Path
 import numcodecs
 import numpy as np
 import pytest
-import tensorstore
 import zarr
 from counting_store import CountingStore
+from n5_arrays import write_n5
 from zarr.codecs import BloscCodec
 
 from fsbridge.config import Config
@@ -46,9 +46,7 @@ def sharded(path: Path) -> None:
 
 def n5(path: Path) -> None:
     compression = {"type": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 1 << 16}
-    metadata = {"dimensions": VALUES.shape, "blockSize": [SIDE, SIDE], "dataType": "uint32", "compression": compression}
-    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path)}, "metadata": metadata, "create": True}
-    tensorstore.open(spec).result().write(VALUES).result()
+    write_n5(path, VALUES, [SIDE, SIDE], compression)
 
 
 def opened(path: Path, store: LocalStore | None = None) -> Array:

@@ -14,10 +14,10 @@ import imagecodecs
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorstore
 import zfpy
 from model_reader import read_array, read_chunk, stored_chunks
 from model_values import group_at
+from n5_arrays import write_n5
 from paths import DATA
 from zarr3_documents import (
     array_document,
@@ -108,9 +108,7 @@ def test_p12_n5_blocks_are_read_below_metadata_of_zarr(
 ) -> None:
     """TensorStore's N5 blocks, the last of which it cuts off where the array ends."""
     values = np.arange(5 * 7 * 3).reshape(5, 7, 3).astype(dtype)
-    metadata = {"dimensions": [5, 7, 3], "blockSize": [2, 4, 3], "dataType": dtype, "compression": {"type": compression}}
-    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(tmp_path)}, "metadata": metadata}
-    tensorstore.open(spec, create=True).result()[...] = values
+    write_n5(tmp_path, values, [2, 4, 3], compression)
     order = named("transpose", order=[2, 1, 0])
     document = array_document(
         shape=[5, 7, 3],
