@@ -31,8 +31,10 @@ def check_end(codec: str, raw: memoryview, options: Mapping[str, Any]) -> None:
             raise CorruptData(f"the JPEG XR data have {needed} bytes or more, of which {len(raw)} are there")
         if codec == "sperr" and len(raw) != (needed := measure_sperr(raw, options)):
             raise CorruptData(f"the SPERR data have {needed} bytes, and {len(raw)} are there")
+        if codec == "lz4f" and len(raw) != (needed := measure_lz4f(raw)):
+            raise CorruptData(f"the LZ4 frame has {needed} bytes, and {len(raw)} are there")
     except struct.error:
-        raise CorruptData(f"the {codec} data end within their header") from None
+        raise CorruptData(f"the {codec} data end before their length is known") from None
 
 
 JPEGXR_ENTRY = struct.Struct("<H6xI")
@@ -98,3 +100,18 @@ def _measure_volume(raw: memoryview) -> int:
         raise CorruptData(f"the SPERR data have {len(raw)} bytes for {parts} parts")
     lengths: tuple[int, ...] = struct.unpack_from(f"<{parts}I", raw, start)
     return start + 4 * parts + sum(lengths)
+
+
+LZ4_DICTIONARY, LZ4_CHECKSUM, LZ4_SIZE, LZ4_BLOCK_CHECKSUMS = 0x01, 0x04, 0x08, 0x10
+"""Flags of an LZ4 frame, each for a field: 4 bytes, or the 8 of the size."""
+LZ4_STORED = 1 << 31
+"""Marks the length of a block that is not compressed."""
+
+
+def measure_lz4f(raw: memoryview) -> int:
+    """Return the length of an LZ4 frame: a header, blocks with their lengths, and a length of zero."""
+    (flags,) = struct.unpack_from("<B", raw, 4)
+    at = 7 + (8 if flags & LZ4_SIZE else 0) + (4 if flags & LZ4_DICTIONARY else 0)
+    while length := struct.unpack_from("<I", raw, at)[0]:
+        at += 4 + (length & ~LZ4_STORED) + (4 if flags & LZ4_BLOCK_CHECKSUMS else 0)
+    return at + 4 + (4 if flags & LZ4_CHECKSUM else 0)

@@ -92,6 +92,17 @@ def test_data_with_an_end_mark_end_with_it(codec: str) -> None:
     assert_refused(codec, stored + b"\0", {})
 
 
+@pytest.mark.parametrize("options", [{}, {"contentchecksum": True}, {"contentchecksum": True, "blockchecksum": True}])
+@pytest.mark.parametrize("decoded", [b"", b"abc" * 100, RNG.bytes(300), RNG.bytes(1 << 17)], ids=len)
+def test_lz4_frames_have_the_blocks_and_checksums_that_they_say(decoded: bytes, options: dict[str, bool]) -> None:
+    """The library decodes what there is. If the size is not known, only this shows that there was more."""
+    stored = bytes(library().Lz4f(**options).encode(decoded))
+    check_end("lz4f", memoryview(stored), {})
+    for cut in make_cuts(stored):
+        assert_refused("lz4f", cut, {})
+    assert_refused("lz4f", stored + b"more", {})
+
+
 def test_sperr_data_without_the_header_that_they_should_have_are_damage() -> None:
     for stored in (b"", b"\0", bytes(14), b"\xff" * 40, b"\0\x70" + b"\xff" * 12 + bytes(40)):
         assert_refused("sperr", stored, {"mode": "bpp", "level": 4.0})
