@@ -51,8 +51,9 @@ class LocalStore(Store):
         open_path: OpenPath = os.open,
         beneath: OpenBeneath = open_beneath,
         check_root: Callable[[], None] | None = None,
+        resolve: Callable[[str], str] = os.path.realpath,
     ) -> None:
-        self._files = LocalFiles(root, allowed, everybody, immutable, open_path, beneath, check_root)
+        self._files = LocalFiles(root, allowed, everybody, immutable, open_path, beneath, check_root, resolve)
         self._root = self._files.root
         self._links: HungMembers[Sequence[Member]] = HungMembers()
         self._mounts = MountPoints()

@@ -239,11 +239,16 @@ class LocalFiles:
         open_path: OpenPath = os.open,
         beneath: OpenBeneath = open_beneath,
         check_root: Callable[[], None] | None = None,
+        resolve: Callable[[str], str] = os.path.realpath,
     ) -> None:
-        """`open_path` opens the root, and `beneath` what lies in it. `check_root`: see `root_check`."""
+        """`open_path` opens the root, and `beneath` what lies in it. `check_root`: see `root_check`.
+
+        `resolve` returns where a path leads to when all its links are followed.
+        """
         self.root = Root(root, open_path)
         self._beneath = beneath
         self._check_root = check_root
+        self._resolve = resolve
         self.everybody = Everybody() if everybody else None
         self.immutable = immutable
         self._allowed = tuple(Root(path) for path in allowed)
@@ -365,7 +370,7 @@ class LocalFiles:
     def _open_link(self, root: OpenedRoot, key: Key, flags: int) -> int | None:
         """Open the target of an absolute link, or of one that leads out of the root; None if the link has been replaced."""
         try:
-            target = os.path.realpath(os.path.join(root.path, key))
+            target = self._resolve(os.path.join(root.path, key))
         except OSError:  # EINVAL: a file has replaced the link
             return None
         for directory in chain((root,), (allowed.now() for allowed in self._allowed)):
