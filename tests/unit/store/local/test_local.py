@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_mount import FaultyMount
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import Clock, until, until_ticked
@@ -327,32 +328,41 @@ def test_p9_a_directory_that_takes_the_place_of_another_shows_in_the_commit(root
     assert store.commit(Key("old")) == before
 
 
-def test_changed_while_read_is_stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.pread
-
-    def pread(fd: int, length: int, offset: int) -> bytes:
-        data = real(fd, length, offset)
-        with open(root / "a/b/chunk", "ab") as file:
-            file.write(b"x")
-        return data
-
-    monkeypatch.setattr(os, "pread", pread)
-    with pytest.raises(Stale):
-        LocalStore(str(root)).read(Key.parse("a/b/chunk"), 100)
+@pytest.fixture
+def faulty(root: Path, tmp_path: Path) -> Iterator[FaultyMount]:
+    """The store through a file system of which reads fail as they are told to."""
+    mount = FaultyMount(root, tmp_path / "faulty")
+    yield mount
+    mount.stop()
 
 
-def test_p2_what_the_kernel_reads_in_pieces_is_whole(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One read gives at most 2 GiB; of a file that has become shorter nothing is given."""
+def test_changed_while_read_is_stale(faulty: FaultyMount) -> None:
+    store, key = LocalStore(str(faulty.path)), Key.parse("a/b/chunk")
+    faulty.begin(1, {"change": 1.0}, ("read",))
+    with pytest.raises(Stale, match="changed while it was read"):
+        store.read(key, 100)
+    with pytest.raises(Stale, match="changed while it was read"):
+        store.read_range(key, 1, 2)
+    faulty.release()
+    assert store.read(key, 100)[0] == b"0123456789"
+
+
+def test_p2_what_the_kernel_reads_in_pieces_is_whole(root: Path, faulty: FaultyMount) -> None:
+    """One read gives at most 2 GiB, and fewer bytes than it should from some file systems."""
     content = bytes(range(200))
     (root / "a/b/chunk").write_bytes(content)
-    store, key, real = LocalStore(str(root)), Key.parse("a/b/chunk"), os.pread
-    end = 200
-    monkeypatch.setattr(os, "pread", lambda fd, length, offset: real(fd, min(length, 70), offset) if offset < end else b"")
+    store, key = LocalStore(str(faulty.path)), Key.parse("a/b/chunk")
+    faulty.begin(1, {"truncate": 1.0}, ("read",))
     assert store.read(key, 200)[0] == content
     assert store.read_range(key, 10, 150)[0] == content[10:160]
-    end = 140
-    with pytest.raises(Stale):
-        store.read(key, 200)
+    assert faulty.release()["truncate"] > 2
+
+
+def test_p2_of_a_file_that_has_become_shorter_nothing_is_given(root: Path) -> None:
+    with contextlib.closing(LocalStore(str(root)).open_object(Key.parse("a/b/chunk"))) as opened:
+        os.truncate(root / "a/b/chunk", 4)
+        with pytest.raises(Stale, match="shrank while it was read"):
+            opened.read(100)
 
 
 @pytest.fixture(params=[HAVE_OPENAT2, False], ids=["openat2", "walk"])
