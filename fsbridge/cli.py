@@ -15,10 +15,10 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fsbridge import __version__
-from fsbridge.commands import COMMANDS, CTL, command
+from fsbridge.commands import COMMANDS, CTL, Command, command
 from fsbridge.commands.arguments import USAGE, Parser
 from fsbridge.commands.output import SYSTEM, ReaderGone
 from fsbridge.errors import FsbridgeError, SetupError, nearest, perhaps
@@ -26,8 +26,8 @@ from fsbridge.errors import FsbridgeError, SetupError, nearest, perhaps
 INTERRUPTED = 8
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `argv` (program name first) and return its exit code."""
+def main(argv: Sequence[str] | None = None, find: Callable[[str], Command] = command) -> int:
+    """Run the command `argv` (program name first) and return its exit code. `find` returns a command by its name."""
     argv = list(sys.argv if argv is None else argv)
     program = os.path.basename(argv[0])
     try:
@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("\n".join(list_versions()))
             return 0
         if argv[1:2] == [CTL]:
-            return _ctl(argv[2:])
+            return _ctl(argv[2:], find)
         if len(argv) > 1 and argv[1] in COMMANDS:
-            return command(argv[1]).run(f"fsbridge {argv[1]}", argv[2:])
+            return find(argv[1]).run(f"fsbridge {argv[1]}", argv[2:])
         if len(argv) == 1 or (argv[1].startswith("-") and len(argv) == 2):
             _overview().parse_args(argv[1:] or ["--help"])
         if re.fullmatch("[A-Za-z][A-Za-z0-9_-]*", argv[1]) and not os.path.lexists(argv[1]):
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             hint = f"perhaps fsbridge {near}?" if near else f"commands: {', '.join(_words())}"
             raise SetupError(f"{argv[1]}: neither a command nor a store", hint, USAGE)
-        return command("mount").run("fsbridge", argv[1:])
+        return find("mount").run("fsbridge", argv[1:])
     except SetupError as error:
         return _said(error)
     except ImportError as error:
@@ -76,14 +76,14 @@ def _words(ctl: bool = False) -> list[str]:
     return second if ctl else [name for name in COMMANDS if " " not in name]
 
 
-def _ctl(words: list[str]) -> int:
+def _ctl(words: list[str], find: Callable[[str], Command]) -> int:
     """Run a command behind `ctl`."""
     if words[:1] in ([], ["-h"], ["--help"]):
         _overview(f"{CTL} ").parse_args(["--help"])
     name = f"{CTL} {words[0]}"
     if name not in COMMANDS:
         raise SetupError(f"{name}: no such command", perhaps(words[0], f"commands of {CTL}", _words(ctl=True)), USAGE)
-    return command(name).run(f"fsbridge {name}", words[1:])
+    return find(name).run(f"fsbridge {name}", words[1:])
 
 
 def _said(error: SetupError) -> int:

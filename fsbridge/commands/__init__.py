@@ -43,12 +43,10 @@ CTL = "ctl"
 class Command(Protocol):
     """What each module of a command has."""
 
-    @staticmethod
-    def make_parser(program: str) -> Parser:
+    def make_parser(self, program: str) -> Parser:
         """Return the parser of the command's arguments; `program` is how it was called."""
 
-    @staticmethod
-    def run(program: str, argv: Sequence[str]) -> int:
+    def run(self, program: str, argv: Sequence[str]) -> int:
         """Run the command with the arguments `argv` and return its exit code."""
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 
 import fsbridge
 from fsbridge import cli
-from fsbridge.commands import COMMANDS, argument_types, mount
+from fsbridge.commands import COMMANDS, Command, argument_types, mount
+from fsbridge.commands.arguments import Parser
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 from fsbridge.formats.records import COLLECTION, NAMES
@@ -309,26 +311,31 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         argument_types.size(text)
 
 
-@pytest.fixture
-def mounted(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
-    """Configs that would have been mounted."""
-    import fsbridge.mount.lifecycle
+class Mounting:
+    """The command `mount`, except that it only notes what would be mounted."""
 
-    configs: list[Config] = []
+    def __init__(self) -> None:
+        self.mounted: list[Config] = []
 
-    def mount(config: Config) -> int:
-        configs.append(config)
+    def make_parser(self, program: str) -> Parser:
+        return mount.make_parser(program)
+
+    def run(self, program: str, argv: Sequence[str]) -> int:
+        return self.mount(mount.parse(program, argv))
+
+    def mount(self, config: Config) -> int:
+        self.mounted.append(config)
         return 0
 
-    monkeypatch.setattr(fsbridge.mount.lifecycle, "mount", mount)
-    return configs
 
-
-def test_the_bare_form_is_what_mount_fuse_runs(mounted: list[Config]) -> None:
-    assert cli.main(["/usr/bin/fsbridge", "/store", "/mnt", "-o", "rw,dev,suid"]) == 0
-    assert cli.main(["/usr/bin/fsbridge", "/store", "/mnt", "-o", "ro,noatime,cache_size=64M,dev,suid"]) == 0
-    assert cli.main(["/usr/bin/fsbridge", "/store", "/dev/fd/3", "-o", "ro"]) == 0
-    assert mounted == [
+def test_the_bare_form_is_what_mount_fuse_runs() -> None:
+    mounting = Mounting()
+    commands: dict[str, Command] = {"mount": mounting}
+    find = commands.__getitem__
+    assert cli.main(["/usr/bin/fsbridge", "/store", "/mnt", "-o", "rw,dev,suid"], find) == 0
+    assert cli.main(["/usr/bin/fsbridge", "/store", "/mnt", "-o", "ro,noatime,cache_size=64M,dev,suid"], find) == 0
+    assert cli.main(["/usr/bin/fsbridge", "/store", "/dev/fd/3", "-o", "ro"], find) == 0
+    assert mounting.mounted == [
         Config("/store", "/mnt"),
         Config("/store", "/mnt", cache_size=64 << 20, kernel_options=("ro", "noatime")),
         Config("/store", "/dev/fd/3", kernel_options=("ro",)),
@@ -336,20 +343,23 @@ def test_the_bare_form_is_what_mount_fuse_runs(mounted: list[Config]) -> None:
 
 
 @pytest.mark.parametrize("program", ["/sbin/mount.fsbridge", "/sbin/mount.fuse.fsbridge"])
-def test_the_helper_takes_mounts_own_flags(program: str, mounted: list[Config]) -> None:
-    assert cli.main([program, "/store", "/mnt", "-o", "ro,user,_netdev,nofail"]) == 0
-    assert cli.main([program, "/store", "/mnt", "-s", "-n", "-v", "-o", "ro", "-t", "fuse.fsbridge"]) == 0
-    assert mounted == [Config("/store", "/mnt", kernel_options=("ro",))] * 2
-    assert cli.main([program, "/store", "/mnt", "-f", "-o", "ro"]) == 0
-    assert cli.main([program, "/store", "/mnt", "-sfnv", "-o", "ro"]) == 0
-    assert len(mounted) == 2, "-f is fake: nothing is mounted"
+def test_the_helper_takes_mounts_own_flags(program: str) -> None:
+    mounting = Mounting()
+    for words in (["-o", "ro,user,_netdev,nofail"], ["-s", "-n", "-v", "-o", "ro", "-t", "fuse.fsbridge"]):
+        assert mount.helper(program, ["/store", "/mnt", *words], mounting.mount) == 0
+    assert mounting.mounted == [Config("/store", "/mnt", kernel_options=("ro",))] * 2
+    for words in (["-f", "-o", "ro"], ["-sfnv", "-o", "ro"]):
+        assert mount.helper(program, ["/store", "/mnt", *words], mounting.mount) == 0
+        assert cli.main([program, "/store", "/mnt", *words]) == 0
+    assert len(mounting.mounted) == 2, "-f is fake: nothing is mounted"
 
 
-def test_sloppy_ignores_unknown_options(mounted: list[Config], capsys: pytest.CaptureFixture[str]) -> None:
+def test_sloppy_ignores_unknown_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["mount.fsbridge", "/store", "/mnt", "-o", "bla"]) == 1
     assert "unknown mount option: bla" in capsys.readouterr().err
-    assert cli.main(["mount.fsbridge", "/store", "/mnt", "-s", "-o", "bla,xattrs"]) == 0
-    assert mounted == [Config("/store", "/mnt", xattrs=True)]
+    mounting = Mounting()
+    assert mount.helper("mount.fsbridge", ["/store", "/mnt", "-s", "-o", "bla,xattrs"], mounting.mount) == 0
+    assert mounting.mounted == [Config("/store", "/mnt", xattrs=True)]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,14 +6,16 @@ import contextlib
 import io
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import zarr
 from in_process import fsbridge
 
 from fsbridge import cli
+from fsbridge.commands.arguments import Parser
 from fsbridge.mount.control import Control
 from fsbridge.unmounted.comparing import Comparison
 
@@ -70,23 +72,32 @@ def test_a_verdict_without_a_reader_is_not_0(line: str, code: int, tmp_path: Pat
     assert "Traceback" not in words.getvalue()
 
 
+@dataclass
+class Failing:
+    """A command that fails as was not foreseen."""
+
+    error: Exception
+
+    def make_parser(self, program: str) -> Parser:
+        return Parser(prog=program)
+
+    def run(self, program: str, argv: Sequence[str]) -> int:
+        raise self.error
+
+
 @pytest.mark.parametrize(
     "error", [KeyError("x"), RuntimeError("odd\x1b"), MemoryError(), OSError(28, "no space"), RecursionError()]
 )
-def test_an_unforeseen_error_is_a_sentence_and_exit_code_2(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseen_error_is_a_sentence_and_exit_code_2(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     """Python itself ends with 1 then, which means "they differ" to `diff` and "not well" to `verify`."""
-
-    def fail(*_: object) -> None:
-        raise error
-
     for name in ("diff", "verify", "ls", "doctor"):
-        monkeypatch.setattr(cli, "command", lambda _: SimpleNamespace(run=fail))
-        done = fsbridge(name)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("fsbridge: ")
-        assert "Traceback" not in done.stderr
-        assert "\x1b" not in done.stderr
-    assert (type(error).__name__ in done.stderr) == (not isinstance(error, MemoryError | OSError))
+        assert cli.main(["fsbridge", name], lambda _: Failing(error)) == 2
+        shown, said = capsys.readouterr()
+        assert shown == ""
+        assert said.startswith("fsbridge: ")
+        assert "Traceback" not in said
+        assert "\x1b" not in said
+        assert (type(error).__name__ in said) == (not isinstance(error, MemoryError | OSError))
 
 
 def test_an_unforeseen_error_in_a_thread_of_diff_is_exit_code_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
