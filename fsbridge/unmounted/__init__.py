@@ -64,7 +64,7 @@ class ReadableFile:
             return b""
         data = self._handle.get().read(start, stop - start)
         if len(data) != stop - start:
-            raise CorruptData(f"{len(data)} bytes where {stop - start} were asked")
+            raise CorruptData(f"a read of {stop - start} bytes at {start} gave {len(data)}")
         return data
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ def _close(handle: PerProcess[Handle]) -> None:
 
 
 def _same_version(reopen: Callable[[], Handle], version: Hashable, size: int) -> Handle:
-    """Open a file again; Stale if that is not the version that the parent process has open, or might not be."""
+    """Open a file again, in a forked process; Stale unless it surely is the `version` that the parent process has open."""
     handle = reopen()
     if (handle.version, handle.size) != (version, size):
         handle.close()
@@ -132,7 +132,7 @@ class _OpenTree:
             self._opened = opened.pop_all()
 
     def close(self) -> None:
-        """Close the source. The last one that is closed ends the processes that all share."""
+        """Close the source. If no other one is open, the processes that all sources share end, too."""
         self.directories.clear()
         with self.lock:
             opened = self._opened.pop_all()
@@ -158,12 +158,12 @@ class VirtualTree:
 
     @property
     def source(self) -> Source:
-        """The source."""
+        """The opened source."""
         return self._open.get().source
 
     @property
     def cache(self) -> ChunkCache:
-        """Decoded chunks."""
+        """The cache of the source's decoded chunks."""
         return self._open.get().cache
 
     @property
@@ -197,7 +197,7 @@ class VirtualTree:
         return self._tried(path, ask, follow=False)
 
     def list(self, path: str = "") -> Iterator[Listed]:
-        """Return an iterator over all members of a directory, in the order of the mount's listing."""
+        """Yield the members of a directory as they are found, in the order of the mount's listing."""
         return members(self._tried(path, as_directory, follow=True))
 
     def open(self, path: str) -> ReadableFile:
@@ -212,7 +212,7 @@ class VirtualTree:
         return ReadableFile(reopen(), reopen)
 
     def node(self, path: str) -> AnyNode:
-        """Return the node at a path, links followed."""
+        """Return the node at a path. Links are followed."""
         return self._tried(path, lambda node: node, follow=True)
 
     def walk(
@@ -275,18 +275,18 @@ class VirtualTree:
 
 
 def split(path: str) -> tuple[bytes, ...]:
-    """Return the names in a path."""
+    """Return the names in a path, without empty ones and `.`."""
     names = path.encode("utf-8", "surrogateescape").split(b"/")
     return tuple(name for name in names if name not in (b"", b"."))
 
 
 def decode(name: bytes) -> str:
-    """Return a file name as text, as `os.fsdecode` does it where file names are UTF-8."""
+    """Return a file name as text, as `os.fsdecode` does where file names are UTF-8."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def members(directory: Directory) -> Iterator[Listed]:
-    """Yield all members of a directory."""
+    """Yield the members of a directory."""
     contents = directory.refresh()
     for batch in contents.entries():
         for entry in batch:
@@ -343,14 +343,14 @@ def _unknown_path() -> Handle:
 
 
 def as_directory(node: AnyNode) -> Directory:
-    """`node` if it is a directory, else NotADirectory."""
+    """Return `node`; NotADirectory unless it is a directory."""
     if node.attrs().kind != "directory":
         raise NotADirectory("not a directory")
     return cast(Directory, node)
 
 
 def measure_node(node: AnyNode) -> Attrs:
-    """Attributes with the size."""
+    """Return a node's attributes with the size. To find out the size may take as long as reading the file."""
     attrs = node.attrs()
     return cast(File, node).measure() if attrs.size is None else attrs
 

@@ -53,7 +53,7 @@ class Cluster:
     def submit(self, do: Callable[[WorkSources, U], R], unit: U) -> Future[R]:
         """Have a worker do a unit."""
         outcome: Future[R] = Future()
-        self._executor.submit(_done, self._name, do, unit).add_done_callback(partial(_pass_on, outcome))
+        self._executor.submit(_do_on_worker, self._name, do, unit).add_done_callback(partial(_pass_on, outcome))
         return outcome
 
     def close(self, seconds: float | None = None) -> None:
@@ -74,15 +74,15 @@ class _SourcesOfWorker(WorkerPlugin):
         self.sources.close()
 
 
-def _done(name: str, do: Callable[[WorkSources, U], R], unit: U) -> R:
-    """Do a unit, on a worker."""
+def _do_on_worker(name: str, do: Callable[[WorkSources, U], R], unit: U) -> R:
+    """Do a unit with the sources of the worker that this runs on."""
     plugin = get_worker().plugins[name]
     assert isinstance(plugin, _SourcesOfWorker)
     return do(plugin.sources, unit)
 
 
 def _pass_on(outcome: Future[R], future: Future[R]) -> None:
-    """Give the result or error of `future` to `outcome`. Errors of other kinds name the cluster."""
+    """Give the result or error of `future` to `outcome`. An error that a unit cannot raise becomes one about the cluster."""
     if outcome.cancelled():
         return
     error = FsbridgeError("the cluster cancelled this work") if future.cancelled() else future.exception()

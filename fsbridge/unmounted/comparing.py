@@ -168,7 +168,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
                 self.tell(path, error)
 
     def _attributes(self, path: str, left: OrderedMember, right: OrderedMember) -> Iterator[str]:
-        """Describe the attributes that differ. Those of a group and of an array are not compared."""
+        """Describe the attributes that differ; nothing if one member is a group and the other an array."""
         first, second = (None if of.node is None else as_array(of.node) for of in (left, right))
         if first is not None and second is not None:
             one, other = self._as_in_n5(first.metadata, 0, left.path), self._as_in_n5(second.metadata, 1, right.path)
@@ -198,7 +198,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
         return replace(metadata, attributes=attributes, native={})
 
     def _others(self, path: str, left: OrderedMember, right: OrderedMember) -> Iterator[OtherPair | Remark]:
-        """Compare the other files of two members."""
+        """Yield pairs of other files of two members, to be compared, and a remark for each that only one member has."""
         sources = (source for source, _ in self._places)
         one, other = (
             {unit.name: unit for unit in other_units(source, member)}
@@ -303,7 +303,7 @@ _Pair = tuple[str, "OrderedMember | Link | None", "OrderedMember | Link | None"]
 def _pairs(one: _Place, other: _Place, nested: int = MAX_NESTED) -> Iterator[_Pair]:
     """Yield each path below the two compared places, with what each source has there, or None.
 
-    Links to the same place are no pair. `nested`: most links that are followed inside each other.
+    Two links to the same place are left out. `nested`: how many links inside each other are followed at most.
     """
     left, right = _below(*one), _below(*other)
     first, second = next(left, None), next(right, None)
@@ -316,20 +316,20 @@ def _pairs(one: _Place, other: _Place, nested: int = MAX_NESTED) -> Iterator[_Pa
             yield second[0], None, second[1]
             second = next(right, None)
         elif isinstance(first[1], Link) or isinstance(second[1], Link):
-            yield from _linked(one, other, first, second, nested)
+            yield from _compare_links(one, other, first, second, nested)
             path = first[0]
-            first, second = _after(path, left), _after(path, right)
+            first, second = _skip_below(path, left), _skip_below(path, right)
         else:
             yield first[0], first[1], second[1]
             first, second = next(left, None), next(right, None)
 
 
-def _linked(one: _Place, other: _Place, first: _Visit, second: _Visit, nested: int) -> Iterator[_Pair]:
+def _compare_links(one: _Place, other: _Place, first: _Visit, second: _Visit, nested: int) -> Iterator[_Pair]:
     """Yield what differs where a source has a link.
 
     If the other one has a group or an array there, a copy may have followed the link, so what it leads to is compared.
     """
-    places = [_led(place, *item) for place, item in ((one, first), (other, second))]
+    places = [_find_target(place, *item) for place, item in ((one, first), (other, second))]
     if isinstance(first[1], Link) and isinstance(second[1], Link):
         same_words = posixpath.normpath(first[1].target) == posixpath.normpath(second[1].target)
         tops = [top.rstrip("/") for _, top in (one, other)]
@@ -343,8 +343,8 @@ def _linked(one: _Place, other: _Place, first: _Visit, second: _Visit, nested: i
             yield first[0] + path.rstrip("/"), left, right
 
 
-def _led(place: _Place, path: str, member: OrderedMember | Link) -> str | None:
-    """Return the path of a member, or of what a link leads to; None if it leads nowhere."""
+def _find_target(place: _Place, path: str, member: OrderedMember | Link) -> str | None:
+    """Return the path of a member. For a link return the path of its target, or None if it leads nowhere."""
     tree, top = place
     if not isinstance(member, Link):
         return member.path
@@ -356,8 +356,8 @@ def _led(place: _Place, path: str, member: OrderedMember | Link) -> str | None:
         return None
 
 
-def _after(path: str, items: Iterator[_Visit]) -> _Visit | None:
-    """Return the next that is not below `path`."""
+def _skip_below(path: str, items: Iterator[_Visit]) -> _Visit | None:
+    """Return the next of `items` that is not below `path`, or None at the end."""
     return next((one for one in items if not one[0].startswith(f"{path}/")), None)
 
 
@@ -416,7 +416,7 @@ def _unequal(sources: WorkSources, left: OrderedArray, right: OrderedArray, unit
 def _numbers(
     one: NDArray[Any], other: NDArray[Any], tolerance: float, start: int
 ) -> tuple[NDArray[np.bool_], int, float | int | None]:
-    """Return which numbers differ, and the largest difference. A NaN is equal to a NaN."""
+    """Return which numbers differ, `start`, and the largest difference, for `Unequal.add`. A NaN is equal to a NaN."""
     kinds = one.dtype.kind + other.dtype.kind
     with np.errstate(all="ignore"):
         if set(kinds) <= set("biu"):
@@ -434,7 +434,7 @@ def _numbers(
 def _integers(
     one: NDArray[Any], other: NDArray[Any], tolerance: float, start: int
 ) -> tuple[NDArray[np.bool_], int, int | None]:
-    """Compare integers, exactly."""
+    """Do the same as `_numbers` for integers, exactly."""
     where = np.asarray(one != other)
     if not where.any():
         return where, start, None

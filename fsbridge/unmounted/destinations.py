@@ -100,7 +100,7 @@ class Folder:
         return True
 
     def size(self, path: str) -> int | None:
-        """Return the size of an existing file; None if there is no regular file."""
+        """Return the size of an existing file in bytes; None if there is no regular file."""
         with contextlib.suppress(FileNotFoundError):
             there = os.lstat(self.target(path))
             return there.st_size if stat.S_ISREG(there.st_mode) else None

@@ -43,7 +43,7 @@ class Destination(Protocol):
 
     @property
     def is_directory(self) -> bool:
-        """True if a single file goes into it."""
+        """True if the destination is a directory, so that a single file is put into it and not in its place."""
 
     def make_directory(self, path: str) -> None:
         """Make a directory and its parents."""
@@ -104,7 +104,7 @@ class ExportChoice:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A file of the tree. `below`: its path in the destination; `node` opens it as it was listed, unless it was pickled."""
+    """A file of the tree. `below`: its path in the destination. `node`: opens the listed file; None in a pickled copy."""
 
     path: str
     below: str
@@ -247,7 +247,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
 
     def _ranges(self, file: Exported) -> Iterator[FileBatch]:
         try:
-            opened = _opened_for_all(self.sources, file, anew=True)
+            opened = _open_for_all(self.sources, file, anew=True)
             if opened.size != file.attrs.size:
                 raise Stale("it was changed while it was listed")
             assert isinstance(self._dest, Folder)
@@ -264,9 +264,9 @@ class Export(Work[FileBatch, "list[Outcome]"]):
     def do(sources: WorkSources, unit: FileBatch) -> list[Outcome]:
         """Write files, or some bytes of one."""
         if unit.range is None:
-            return [_exported(sources, unit.dest, file) for file in unit.files]
+            return [_export_file(sources, unit.dest, file) for file in unit.files]
         assert isinstance(unit.dest, Folder)
-        pieces = _pieces(sources, _opened_for_all(sources, unit.files[0]), *unit.range)
+        pieces = _pieces(sources, _open_for_all(sources, unit.files[0]), *unit.range)
         return [Outcome(True, unit.dest.write_range(unit.temporary, unit.range[0], pieces))]
 
     def join(self, unit: FileBatch, result: list[Outcome]) -> None:
@@ -320,7 +320,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         self.tell(path, error)
 
 
-def _exported(sources: WorkSources, dest: Destination, file: Exported) -> Outcome:
+def _export_file(sources: WorkSources, dest: Destination, file: Exported) -> Outcome:
     """Export a whole file unless it exists already. If it changes meanwhile, look it up again."""
     for left in reversed(range(TRIES)):
         try:
@@ -332,7 +332,7 @@ def _exported(sources: WorkSources, dest: Destination, file: Exported) -> Outcom
                 attrs, pieces = file.attrs._replace(size=opened.size), _pieces(sources, opened, 0, opened.size)
                 if sources.watcher is not None and file.attrs.size is None:
                     sources.watcher.begun(opened.size)
-                    pieces = _watched(pieces, file.path, sources.watcher)
+                    pieces = _tell_progress(pieces, file.path, sources.watcher)
                 return Outcome(True, dest.write(file.below, attrs, pieces))
         except Stale as error:
             if not left:
@@ -368,14 +368,14 @@ def _pieces(sources: WorkSources, opened: ReadableFile, start: int, stop: int) -
         yield opened.read(at, min(at + PIECE, stop))
 
 
-def _watched(pieces: Iterator[Buffer], path: str, watcher: Watcher) -> Iterator[Buffer]:
+def _tell_progress(pieces: Iterator[Buffer], path: str, watcher: Watcher) -> Iterator[Buffer]:
     """Yield the pieces, and tell of each when it has been written."""
     for piece in pieces:
         yield piece
         watcher.done(path, len(piece))
 
 
-def _opened_for_all(sources: WorkSources, file: Exported, anew: bool = False) -> ReadableFile:
+def _open_for_all(sources: WorkSources, file: Exported, anew: bool = False) -> ReadableFile:
     """Return a large file, opened once in this process so that all units read one version."""
 
     def make() -> ReadableFile:

@@ -55,7 +55,7 @@ _FSSPEC = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths", 
 
 
 class _Named(type(AbstractFileSystem)):  # type: ignore[misc]  # fsspec has no types
-    """Makes the source's path absolute before fsspec looks for an instance with these arguments, or keeps them for pickle.
+    """Makes the source's path absolute. fsspec then looks for an instance by the absolute path, and pickles that.
 
     A relative path is another source when the program, or the one that unpickles, runs in another folder.
     """
@@ -172,7 +172,7 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
             return [self._described(*one) for one in members] if detail else [name for name, _ in members]
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """Return the type, size and time of a path."""
+        """Return type, size and time of what is at a path."""
         path = self._strip_protocol(path)
         with _errors(path):
             return self._described(path, self.tree.stat(path, follow=False))
@@ -190,7 +190,7 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
         return {**info, "islink": True, "destination": self.tree.target(path)} if link else info
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        """Return bytes of a file; negative positions count from its end."""
+        """Return bytes [start, end) of a file; negative positions count from its end."""
         path = self._strip_protocol(path)
         with _errors(path), self.tree.open(path) as file:
             first, last, _ = slice(start, end).indices(file.size)

@@ -44,7 +44,7 @@ def type_text(name: JSON) -> str:
 
 
 def _utf8(text: str) -> bytes:
-    """Return text in UTF-8, and stored bytes that are none as they are; CorruptData for what no bytes decode to."""
+    """Return text in UTF-8, and surrogates as the stored bytes they stand for; CorruptData for other surrogates."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
@@ -99,8 +99,8 @@ class OrderedArray:
     def pieces(self, block: int = 1) -> Iterator[tuple[int, int]]:
         """Yield start and stop of pieces for one thread each, of about `UNIT_BYTES`.
 
-        Where one piece stops and the next starts is a multiple of `band` (see there), rounded up to a multiple of `block`.
-        There is only one piece if elements have no fixed size or there are none.
+        The pieces meet at multiples of the number `band`, rounded up to multiples of `block`. There is only one piece if the
+        elements have no fixed size, or if there are none.
         """
         if self.is_text or not self.size:
             yield 0, self.size
@@ -124,7 +124,7 @@ class OrderedArray:
                 supply.close()
 
     def texts(self) -> Iterator[list[bytes]]:
-        """Yield all elements of variable length as bytes, band by band: text as UTF-8, all else as it is stored."""
+        """Yield the elements of variable length, a band at a time, as bytes: text in UTF-8, or stored bytes as they are."""
         for selection in self._bands():
             supply, reader = self._open(selection)
             try:
@@ -158,7 +158,7 @@ class OrderedArray:
         plane = max(1, math.prod(shape) // max(1, shape[axis]))
         step = min(self._edge(), max(1, BAND_ITEMS // plane))
         if plane > BAND_ITEMS:
-            raise Unsupported(f"{plane} elements of variable length in one plane")
+            raise Unsupported(f"a plane has {plane} elements of variable length, the limit is {BAND_ITEMS}")
         for start in range(0, shape[axis], step):
             picks = [Pick(0, 1, n) for n in shape]
             picks[axis] = Pick(start, 1, min(step, shape[axis] - start))

@@ -161,7 +161,7 @@ class OtherUnit(Unit):
     name: str
 
     def pieces(self, sources: WorkSources) -> Iterator[bytes | memoryview]:
-        """Yield its bytes. NotFound if there is no such file any more, Stale if it changes meanwhile."""
+        """Yield the bytes of the file. NotFound if it is no longer there, Stale if it changes meanwhile."""
         stored = find_member(sources.tree(self.source), self.directory).other_file(self.name)
         if stored is None:
             raise NotFound("no longer there")
@@ -215,13 +215,13 @@ WHOLE = JobPart()
 
 
 class Watcher(Protocol):
-    """Is told of work on files of a size that no listing gives, so that no unit has their bytes. Any thread may call it."""
+    """Is told of work on files whose size no listing tells, so it is missing in `Unit.size`. Any thread may call it."""
 
     def begun(self, size: int) -> None:
-        """A file of this size has been opened."""
+        """Note that a file of this size has been opened."""
 
     def done(self, path: str, count: int) -> None:
-        """So many further bytes of it are done."""
+        """Note that `count` further bytes of the file at `path` are done."""
 
 
 class WorkSources:
@@ -241,14 +241,14 @@ class WorkSources:
         return WorkSources, (self.configs,)
 
     def tree(self, number: int = 0) -> VirtualTree:
-        """Return the tree of a source; SetupError if it cannot be opened."""
+        """Return the tree of source `number`; SetupError if it cannot be opened."""
         with self._opening:
             if number not in self._trees:
                 self._trees[number] = VirtualTree(self.configs[number])
             return self._trees[number]
 
     def array(self, number: int, path: str) -> Array:
-        """Return the array at a path, as it was opened last."""
+        """Return the array at a path of source `number`: the same version for all units, as far as there is room."""
         return self.keep(("array", number, path), lambda: self._array(number, path))
 
     def _array(self, number: int, path: str) -> Array:
@@ -283,13 +283,13 @@ class Doers(Protocol):
 
     @property
     def threads(self) -> int:
-        """Number of threads."""
+        """How many threads there are, so that enough units are submitted at a time."""
 
     def submit(self, do: Callable[[WorkSources, U], R], unit: U) -> Future[R]:
         """Let one of the threads do a unit, with the sources that are open where the thread runs."""
 
     def close(self, seconds: float | None = None) -> None:
-        """Wait for what has begun, so many seconds at most."""
+        """Wait until the units that have begun are done, for at most so many `seconds`; None: for as long as it takes."""
 
 
 class Work(ABC, Generic[U, R]):
@@ -315,7 +315,7 @@ class Work(ABC, Generic[U, R]):
         """Take the result of a unit; they come one at a time and in the order of `units`."""
 
     def failed(self, unit: U, error: Exception) -> None:
-        """Take the error of a unit that failed, in place of its result."""
+        """Take the error of a unit that failed. Called in place of `join`."""
         self.tell(unit.path, error)
 
 
@@ -383,7 +383,7 @@ class Threads:
         return future
 
     def close(self, seconds: float | None = None) -> None:
-        """Wait for what has begun, so many seconds at most."""
+        """Wait until the units that have begun are done, for at most so many `seconds`; None: for as long as it takes."""
         deadline = Deadline(math.inf if seconds is None else seconds)
         for _ in self._running:
             self._jobs.put(None)

@@ -95,7 +95,7 @@ class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
         self._missing = missing
 
     def units(self) -> Iterator[ChunkBatch | OtherUnit]:
-        for member in members(self.sources.tree(), self._path, self._linked):
+        for member in members(self.sources.tree(), self._path, self._report_link):
             if member.error is not None:
                 self._report(_finding(member.path, member.error))
             elif (array := as_array(cast("Group | Array", member.node))) is not None:
@@ -165,7 +165,7 @@ class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
         except (FsbridgeError, OSError) as error:
             self._report(_finding(path, error))
 
-    def _linked(self, path: str, link: Link) -> None:
+    def _report_link(self, path: str, link: Link) -> None:
         """Report a link that leads nowhere, or to what cannot be opened. Only the first job does so."""
         try:
             if self.part.is_first:
@@ -233,9 +233,9 @@ class _Batch:
         self._left = list(unit.indices)
 
     def decode_in(self, room: int) -> None:
-        """Decode the chunks that fit in one buffer of `room` bytes, because taking a buffer for each costs more.
+        """Decode the chunks that fit in `room` bytes, decoded and stored, one after the other in one buffer.
 
-        Others, and those whose stored bytes are more than `room`, are left.
+        One buffer costs less than one for each chunk. `decode` decodes the chunks that are left.
         """
         key, cache = object(), self.tree.cache
         try:
@@ -268,7 +268,7 @@ class _Batch:
                 break
 
     def _decode_into(self, index: Index, buffer: memoryview) -> bool:
-        """Decode a chunk if it fits; else it is left."""
+        """Decode a chunk into `buffer` and return True. If it does not fit, leave it for `decode` and return False."""
         size = self.array.metadata.chunk_bytes(index)
         if size is not None and size <= len(buffer):
             chunk = self.array.chunks.open(index)
@@ -291,7 +291,7 @@ class _Batch:
                 _check_items(metadata, index, view)
                 return True
             if size > config.max_direct:
-                raise TooLarge(f"a chunk of {size} bytes; see --cache-size")
+                raise TooLarge(f"the chunk has {size} bytes; see --cache-size")
             chunk = chunks.open(index)
             try:
                 cache.get(key, size, chunk.read_into, chunk.info.stored)
@@ -303,7 +303,7 @@ class _Batch:
 
 
 def _stored(array: Array, prefix: Index) -> Iterator[Index]:
-    """Yield the stored chunks with positions that begin with `prefix`."""
+    """Yield the positions of the stored chunks that begin with `prefix`."""
     rank = len(array.metadata.shape)
     if not rank:
         try:
