@@ -155,12 +155,12 @@ class carried(Generic[T]):  # noqa: N801  # as above
                 self._ages.append(oldest())
 
     def joined(self) -> None:
-        """Note that the calling thread uses what other threads got by calling this object, so that its answer is as old."""
+        """Note that this thread uses the answers that other threads got by calling this object, so it counts their age."""
         used(min(self._ages, default=math.inf))
 
 
 class SlowListing(Generic[T]):
-    """What is made of a listing that is asked for from now on. It will do for as long as a listing that takes long may."""
+    """What is made of a slow listing, which begins now. It may be used again for as long as `as_of.listed` permits."""
 
     __slots__ = ("_asked", "made")
 

@@ -55,11 +55,11 @@ def main(argv: Sequence[str] | None = None, find: Callable[[str], Command] = com
             raise SetupError(f"{argv[1]}: neither a command nor a store", hint, USAGE)
         return find("mount").run("fsbridge", argv[1:])
     except SetupError as error:
-        return _said(error)
+        return _print_error(error)
     except ImportError as error:
         from fsbridge.mount.preflight import unloadable
 
-        return _said(unloadable(error))
+        return _print_error(unloadable(error))
     except ReaderGone as gone:
         return gone.exit_code
     except KeyboardInterrupt:
@@ -67,11 +67,11 @@ def main(argv: Sequence[str] | None = None, find: Callable[[str], Command] = com
     except Exception as error:  # Python's own exit code for it is 1, which means "they differ" to `diff`
         if sys.flags.dev_mode:
             raise
-        return _said(_wrap_unexpected(error))
+        return _print_error(_wrap_unexpected(error))
 
 
 def _words(ctl: bool = False) -> list[str]:
-    """Return the names of commands of one word, or the second words of those behind `ctl`."""
+    """Return the names of the commands; with `ctl`, the words that can follow `fsbridge ctl`."""
     second = [name.removeprefix(f"{CTL} ") for name in COMMANDS if name.startswith(f"{CTL} ")]
     return second if ctl else [name for name in COMMANDS if " " not in name]
 
@@ -86,7 +86,7 @@ def _ctl(words: list[str], find: Callable[[str], Command]) -> int:
     return find(name).run(f"fsbridge {name}", words[1:])
 
 
-def _said(error: SetupError) -> int:
+def _print_error(error: SetupError) -> int:
     """Print an error, if standard error has a reader, and return its exit code."""
     with contextlib.suppress(OSError, ValueError):
         print(f"fsbridge: {error}", file=sys.stderr)

@@ -36,7 +36,7 @@ def listed_lifetime(ttl: float, extent: int) -> float:
 
 
 def listed_again(ttl: float, extent: int) -> float:
-    """Return for how many seconds of `listed_lifetime` a later listing may reuse entries: time remains to stat all."""
+    """Return for how many seconds a listing may be shown again. Its entries then stay valid long enough to stat them all."""
     return ttl * 3 / 4 + min(LISTED_MOST_SECONDS, extent * LISTED_EACH_SECONDS) / 2 if ttl else 0.0
 
 

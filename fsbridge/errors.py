@@ -104,7 +104,7 @@ class Unlistable(Unsupported):
 
 
 class TooLarge(FsbridgeError):
-    """Above one of the limits of `config.Limits`."""
+    """Something is larger than a limit of `config.Limits` or of the memory."""
 
     errno = errno.EFBIG
 
@@ -171,7 +171,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def perhaps(word: str, what: str, known: Iterable[str]) -> str:
-    """Return a hint for a `word` that is not `known`: the one that is most like it, or all of them; `what` they are."""
+    """Return a hint for a `word` that is not `known`: the known word that is most like it, and all, called `what`."""
     names = list(known)
     near = nearest(word, names)
     return f"perhaps {near}? {what}: {', '.join(names)}" if near else f"{what}: {', '.join(names)}"

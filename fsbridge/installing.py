@@ -90,7 +90,7 @@ def repair(names: Sequence[str]) -> str:
 
 
 def distribution(module: str) -> str | None:
-    """Return which distribution that fsbridge requires has a module; None: that is not known."""
+    """Return the distribution that a module comes from, if fsbridge requires that distribution; None if it is unknown."""
     name = module.partition(".")[0].replace("_", "-")
     return name if name in requirements() else None
 

@@ -60,7 +60,7 @@ class LRU(Generic[K, V]):
         register(self)
 
     def get(self, key: K) -> V | None:
-        """The value, which counts as used now; None if there is none."""
+        """Return the value of `key`, which counts as used now; None if there is none."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:

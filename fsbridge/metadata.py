@@ -32,10 +32,10 @@ MAX_EXTENT = 2**63 - 1
 class Format:
     """Properties of a source's format, so that no code compares names of formats.
 
-    `name`: as `--format` takes it. `suffixes`: names that promise it; a collection lists such a member even if it is broken.
-    `kind`: whether it lies in a directory or in a file. `access`: `keys` if it lies on any kind of store, can be inside a
-    zip file, and have a root without metadata; `store` if it lies on any kind of store; `path` if it is read at a path of a
-    local disk. `remote`: it can also be read from object storage, a file by ranges of its bytes. `first_axis_fastest`: the
+    `name`: as `--format` takes it. `suffixes`: ends of names that promise the format; a collection lists a member with such
+    a name even if it is broken. `kind`: whether a source is a directory or a file. `access`: where a source may lie: `path`:
+    on a local disk; `store`: in any kind of store; `keys`: in any kind of store or in a zip file, even if its root has no
+    metadata. `remote`: object storage is possible, too; a file is read there by byte ranges. `first_axis_fastest`: the
     first axis of an array is x, else its last one is. `uniform_chunks`: all chunks of an array have one shape, and texts lie
     in C order, so that any layout can show them.
     """
@@ -87,15 +87,15 @@ class ChunkGrid:
 
     def __post_init__(self) -> None:
         if len(self.shape) > MAX_RANK:
-            raise CorruptData(f"array of rank {len(self.shape)}: the limit is {MAX_RANK}")
+            raise CorruptData(f"the array has the rank {len(self.shape)}, the limit is {MAX_RANK}")
         if len(self.shape) != len(self.edges):
             raise CorruptData(f"shape {list(self.shape)} and chunk shape {list(self.edges)} differ in rank")
         for extent, edge in zip(self.shape, self.edges, strict=True):
             if not 0 <= extent <= MAX_EXTENT:
-                raise CorruptData(f"impossible array extent {extent}")
+                raise CorruptData(f"the array has the impossible extent {extent}")
             lengths = edge if isinstance(edge, tuple) else (edge,)
             if any(not 1 <= length <= MAX_EXTENT for length in lengths):
-                raise CorruptData(f"impossible chunk extent {edge}")
+                raise CorruptData(f"the grid has the impossible chunk extent {edge}")
             if isinstance(edge, tuple) and sum(edge) < extent:
                 raise CorruptData(f"chunk edges {list(edge)[:8]} do not cover extent {extent}")
         counts = tuple(
@@ -112,13 +112,13 @@ class ChunkGrid:
         return self._every is not None
 
     def chunk_shape(self, index: Index) -> tuple[int, ...]:
-        """Full shape of the chunk at `index`, also where it overhangs the array."""
+        """Return the full shape of the chunk at `index`, also where it overhangs the array."""
         if self._every is not None:
             return self._every
         return tuple(edge[i] if isinstance(edge, tuple) else edge for i, edge in zip(index, self.edges, strict=True))
 
     def elements(self, index: Index) -> int:
-        """Number of elements of the full chunk at `index`."""
+        """Return the number of elements of the full chunk at `index`."""
         return math.prod(self.chunk_shape(index))
 
     def contains(self, prefix: Index) -> bool:
@@ -158,9 +158,9 @@ class ArrayMetadata:
         if self.order is not None and sorted(self.order) != list(range(rank)):
             raise CorruptData(f"{list(self.order)} is no order of {rank} dimensions")
         if self.dimension_names is not None and len(self.dimension_names) != rank:
-            raise CorruptData(f"{len(self.dimension_names)} dimension names for {rank} dimensions")
+            raise CorruptData(f"the array has {len(self.dimension_names)} dimension names for {rank} dimensions")
         if isinstance(self.fill, bytes) and self.dtype.itemsize and len(self.fill) != self.dtype.itemsize:
-            raise CorruptData(f"fill value of {len(self.fill)} bytes for elements of {self.dtype.itemsize}")
+            raise CorruptData(f"the fill value has {len(self.fill)} bytes, and an element {self.dtype.itemsize}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -174,14 +174,14 @@ class ArrayMetadata:
         return self.attributes
 
     def chunk_bytes(self, index: Index) -> int | None:
-        """Decoded size of the chunk at `index` in bytes; None when only its stored bytes can tell."""
+        """Return the decoded size of the chunk at `index` in bytes; None if only its stored bytes can tell."""
         if self.varlength or not self.dtype.itemsize:
             return None
         return self.grid.elements(index) * self.dtype.itemsize
 
 
 def parse_coordinate(name: str | bytes, count: int) -> int | None:
-    """The grid coordinate below `count` that `name` spells in decimal, canonically; None for anything else."""
+    """Return the grid coordinate below `count` that `name` spells in decimal, canonically; None for anything else."""
     if not name.isdigit() or not name.isascii() or len(name) > 20:
         return None
     coordinate = int(name)

@@ -66,13 +66,13 @@ class Chunks(ABC):
 
     @abstractmethod
     def find_prefix(self, prefix: Index) -> int:
-        """mtime (ns) of the set of stored chunks that begin with `prefix` (shorter than the rank); NotFound if none."""
+        """Return the mtime (ns) of the set of chunks stored below `prefix` (shorter than the rank); NotFound if none are."""
 
     @abstractmethod
     def scan(self, prefix: Index) -> Iterator[Pairs]:
         """Yield what is stored below `prefix`, in batches.
 
-        Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
+        Each coordinate comes once, in a stable order, sorted within a batch; none lies outside the grid. An empty batch
         says that the store is still at work.
         """
 
@@ -96,7 +96,7 @@ class Chunks(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Number of stored chunks (may have to scan them all); raises the damage that it meets on the way."""
+        """Return the number of stored chunks (may have to scan them all); raises the damage that it meets on the way."""
 
     # What only some chunks can do: each default means that these cannot
 
@@ -123,15 +123,15 @@ class Chunks(ABC):
         raise NotImplementedError
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        """Bytes [start, stop) of the decoded chunk without decoding all of it; None if the codec allows no short cut."""
+        """Return bytes [start, stop) of the decoded chunk without decoding all; None if the codec allows no short cut."""
         return None
 
     def find_all(self, indices: Sequence[Index]) -> Mapping[Index, ChunkInfo | None]:
-        """Return those of many chunks that can be found together, as `Chunks.find` finds each; None: it is not stored."""
+        """Return what `find` does for those of the chunks that can be found together; None for one that is not stored."""
         return {}
 
     def listed_sizes(self, indices: Sequence[Index]) -> Mapping[Index, int]:
-        """Return the stored bytes of those chunks that a listing tells which is there already, so that nothing is asked."""
+        """Return the number of stored bytes of those of the chunks that a remembered listing shows. Makes no request."""
         return {}
 
     def removed_ns(self, indices: Collection[Index]) -> int:
@@ -262,15 +262,15 @@ class Group(_GroupOrArray):
 
     @abstractmethod
     def attributes(self) -> Mapping[str, JSON]:
-        """User attributes as JSON values."""
+        """Return the user attributes as JSON values."""
 
     @abstractmethod
     def children(self) -> Iterator[Child]:
-        """Members, streaming, in a stable order; names are the source's own, unescaped (surrogates: undecodable bytes)."""
+        """Yield the members in a stable order; names are the source's own, unescaped (surrogates: undecodable bytes)."""
 
     @abstractmethod
     def child(self, name: str) -> Node:
-        """The member `name`, opened; NotFound if there is none, CorruptData or Unsupported if it cannot be shown."""
+        """Open the member `name`; NotFound if there is none, CorruptData or Unsupported if it cannot be shown."""
 
     # What only some groups have or can do
 
@@ -295,7 +295,7 @@ class Group(_GroupOrArray):
         return False
 
     def native(self) -> Mapping[str, JSON]:
-        """The source's own metadata documents by name."""
+        """Return the source's own metadata documents by name."""
         return {}
 
     def whole_file(self) -> StoredFile | None:
@@ -314,11 +314,11 @@ class Group(_GroupOrArray):
         return False
 
     def copies(self) -> int:
-        """Return of how many members below the group's own documents have a copy (consolidated metadata). Blocking."""
+        """Return how many members below have copies in the group's own documents (consolidated metadata). Blocking."""
         return 0
 
     def contradictions(self) -> Iterator[str]:
-        """Describe the documents below of which the group's own documents have another copy, or lack one."""
+        """Describe documents of members below that differ from their copy in the group's own documents, or have none."""
         return iter(())
 
     @property
@@ -372,7 +372,7 @@ Node: TypeAlias = Group | Array | Link
 
 
 def as_array(node: Node) -> Array | None:
-    """`node` if it is an array."""
+    """Return `node` if it is an array, else None."""
     return node if node.kind == "array" else None
 
 
@@ -396,7 +396,7 @@ class Source(ABC):
         """Release descriptors and child processes."""
 
     def format_at(self, path: Sequence[str]) -> Format:
-        """The format of what was opened at `path`: in a collection that of the member it belongs to."""
+        """Return the format of what was opened at `path`: in a collection, that of the member that it belongs to."""
         return self.format
 
     @property
@@ -406,7 +406,7 @@ class Source(ABC):
 
     @property
     def rests(self) -> bool:
-        """True if the source need not stay open for its nodes: `rest` gives up what they can open again."""
+        """True if `rest` may close what the source holds open while its nodes are in use: they open it again."""
         return False
 
     @property

@@ -57,7 +57,7 @@ class Node(ABC):
         return None
 
     def xattrs(self) -> Mapping[str, bytes]:
-        """Extended attributes by full name (`user.fsbridge.format`)."""
+        """Return the extended attributes by full name (`user.fsbridge.format`)."""
         return {}
 
     def let_go(self) -> None:
@@ -68,7 +68,7 @@ class Node(ABC):
         return
 
     def settle(self) -> None:
-        """Find out the present version, after a look-up said another one than the node has, or after opening it was Stale.
+        """Find out the present version, after a look-up has found another one than the node's, or after a Stale opening.
 
         The kernel looks the node up again, and no more than once: the open that follows must not be the first to see a
         change. Only for nodes whose version may be outdated although they were not opened. May block, and raise what an open
@@ -169,7 +169,7 @@ class Contents(ABC):
 
     @abstractmethod
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """All members in batches, streaming, each name once, in a stable order while nothing changes.
+        """Yield all members in batches, each name once, in a stable order while nothing changes.
 
         An empty batch says that the directory is still at work, so that a long wait is not taken for a hang.
         """
@@ -184,7 +184,7 @@ class Directory(Node, Contents):
 
     @abstractmethod
     def lookup(self, name: bytes) -> AnyNode:
-        """The member `name`; raises NotFound."""
+        """Return the member `name`; NotFound if there is none."""
 
     def refresh(self) -> Contents:
         """Return what a new listing shows: this directory, or fresh contents if another space may have replaced its own."""
@@ -203,10 +203,10 @@ class Handle(ABC):
 
     @abstractmethod
     def read(self, offset: int, size: int) -> Buffer:
-        """Exactly the bytes [offset, min(offset + size, file size)), or an error (Stale, CorruptData, ...)."""
+        """Return exactly the bytes [offset, min(offset + size, file size)), or raise an error (Stale, CorruptData, ...)."""
 
     def peek(self, offset: int, size: int) -> Buffer | None:
-        """The bytes if they are in memory, else None. Never blocks; called on the event loop."""
+        """Return the bytes if they are in memory, else None. Never blocks; called on the event loop."""
         return None
 
     @property
@@ -241,17 +241,17 @@ class File(Node):
     def pinned(self) -> File | None:
         """Return the version of a numbered node that a look-up has just found, as a node of its own (does not block).
 
-        It takes the numbered node's place while an outdated version is open, or when the version is `Unsettled`.
+        This node stands in for the numbered one while an outdated version is open, or if the version is `Unsettled`.
         """
         return None
 
     def measure(self) -> Attrs:
-        """`attrs`, with the size that it leaves None if finding it out takes as long as reading does."""
+        """Return `attrs` with the size, even if to find it out takes as long as reading, so that `attrs` has None."""
         return self.attrs()
 
     @property
     def size_seconds(self) -> float:
-        """Most seconds that a request waits for `measure`, if less than for a read."""
+        """The most seconds that a request waits for `measure`, if these are fewer than for a read."""
         return math.inf
 
 
@@ -265,7 +265,7 @@ class Symlink(Node):
         @property
         @abstractmethod
         def target(self) -> bytes:
-            """What it leads to."""
+            """The path that the link leads to, as readlink(2) returns it."""
 
 
 AnyNode: TypeAlias = Directory | File | Symlink
@@ -288,20 +288,20 @@ class Space(ABC):
 
     @abstractmethod
     def node(self, position: int) -> AnyNode:
-        """The node at `position`, whether or not the store has it (does not block)."""
+        """Return the node at `position`, whether or not the store has it (does not block)."""
 
     @abstractmethod
     def name(self, position: int) -> str:
-        """The path of the node at `position` below the directory that the space hangs in, for people."""
+        """Return the path of the node at `position`, below the directory that the space hangs in, for people."""
 
     @abstractmethod
     def level(self, position: int) -> range:
-        """The positions of all directories that are as deep as the one at `position` (does not block)."""
+        """Return the positions of all directories that are as deep as the one at `position` (does not block)."""
 
     def fetch(self, position: int) -> bool:
         """Prefetch the stored bytes of the file at `position` if they are remote; hardly waits, and raises nothing.
 
-        False if that is no step apart from making the file.
+        False if there is nothing to fetch before the file is made ready, because its bytes are local.
         """
         return False
 
@@ -314,7 +314,7 @@ class Space(ABC):
 
 
 def escape(name: str) -> bytes:
-    """A source's name as a file name, reversibly: `%XX` for `/`, `%`, control bytes and for names that are `.`, `..`, empty.
+    """Return a source's name as a file name, reversibly: `%XX` for `/`, `%`, control bytes, and for the names `.` and `..`.
 
     Bytes that are no UTF-8 (surrogates in `name`) stay as they are. The empty name becomes `%`, which no other name can
     become. Raises NameTooLong above 255 bytes, CorruptData for a lone surrogate that no bytes decode to (JSON can name one).
@@ -330,12 +330,12 @@ def escape(name: str) -> bytes:
     if any(byte in _ESCAPED for byte in raw):
         raw = b"".join(b"%%%02X" % byte if byte in _ESCAPED else bytes((byte,)) for byte in raw)
     if len(raw) > MAX_NAME:
-        raise NameTooLong(f"name of {len(raw)} bytes, the limit is {MAX_NAME}: {name[:60]!r}...")
+        raise NameTooLong(f"the name has {len(raw)} bytes, the limit is {MAX_NAME}: {name[:60]!r}...")
     return raw
 
 
 def unescape(name: bytes) -> str | None:
-    """The source's name behind a file name; None when `escape` can make no such file name."""
+    """Return the source's name behind a file name; None if `escape` never makes such a file name."""
     if name == b"%":
         return ""
     parts = name.split(b"%")

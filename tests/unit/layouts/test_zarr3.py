@@ -59,7 +59,7 @@ def test_one_bad_name_hides_no_neighbour(caplog: pytest.LogCaptureFixture) -> No
     root = tree(FakeGroup({"x" * 300: FakeGroup({}), "y": FakeGroup({})}))
     for _ in range(2):
         assert set(walk(root)) == {b"/zarr.json", b"/y/zarr.json"}
-    assert caplog.text.count("is left out of the layout zarr3: name of 300 bytes") == 1, "not once per listing"
+    assert caplog.text.count("is left out of the layout zarr3: the name has 300 bytes") == 1, "not once per listing"
 
 
 @given(st.binary(max_size=12).map(lambda raw: raw.decode("utf-8", "surrogateescape")))
