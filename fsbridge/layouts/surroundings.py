@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fsbridge.asking import holding
 from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import PASSING, FsbridgeError, Unsupported
-from fsbridge.layouts.files.arrays.selection import Pick, Selection, whole
+from fsbridge.layouts.files.arrays.selection import Pick, Selection, select_all
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
@@ -223,7 +223,7 @@ class Look:
             return None, None
         if len(shape) > 2 or math.prod(shape) > 2 * COORDINATE_VALUES:
             return None, None
-        return self._elements(array, whole(shape))
+        return self._elements(array, select_all(shape))
 
     def label(self, name: str, length: int, pick: Pick) -> tuple[NDArray[Any], Values] | None:
         """Return the picked elements of an array beside, and what they mean; None unless it has the length `length`.
@@ -257,7 +257,7 @@ class Look:
             array = None if node is None else as_array(node)
             if array is None or len(array.metadata.shape) > 1 or array.metadata.dtype.serializer == "vlen-bytes":
                 return None
-            return self._elements(array, whole(array.metadata.shape))[0].reshape(-1)
+            return self._elements(array, select_all(array.metadata.shape))[0].reshape(-1)
         except PASSING:
             raise
         except FsbridgeError:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.layouts.files.arrays.selection import Pick, Selection, whole
+from fsbridge.layouts.files.arrays.selection import Pick, Selection, select_all
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
@@ -117,7 +117,7 @@ class OrderedArray:
     def reading(self) -> Iterator[ElementSequence]:
         """Read elements of a fixed size; nothing is decoded twice within one such context, if there is room for it."""
         with self._turn:
-            supply, reader = self._open(whole(self.array.metadata.shape))
+            supply, reader = self._open(select_all(self.array.metadata.shape))
             try:
                 yield ElementSequence(self.array, self.dtype, reader)
             finally:
@@ -152,7 +152,7 @@ class OrderedArray:
         """Yield regions along the slowest dimension, each as long as a chunk."""
         shape = self.array.metadata.shape
         if not shape:
-            yield whole(shape)
+            yield select_all(shape)
             return
         axis = self._order[0]
         plane = max(1, math.prod(shape) // max(1, shape[axis]))

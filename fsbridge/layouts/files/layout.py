@@ -15,15 +15,15 @@ from fsbridge.config import Config
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, is_lasting
 from fsbridge.layouts.directories import PathDirectory, other_entries
 from fsbridge.layouts.files import group_files
-from fsbridge.layouts.files.arrays.array_files import ArrayFiles, file_of, named_file
-from fsbridge.layouts.files.arrays.listing import file_names, list_files, list_linked_suffixes
+from fsbridge.layouts.files.arrays.array_files import ArrayFiles, find_file, find_named_file
+from fsbridge.layouts.files.arrays.listing import list_file_names, list_files, list_linked_suffixes
 from fsbridge.layouts.files.arrays.names import (
     NO_NEIGHBOURS,
     Neighbours,
     ParsedName,
-    full_store_name,
+    find_full_store_name,
+    find_store_name,
     parse_name,
-    store_name,
 )
 from fsbridge.layouts.files.arrays.open_array import SHARED_LIMITS, SharedLimits
 from fsbridge.layouts.files.group_files import GROUP_FILES
@@ -59,14 +59,14 @@ class Files:
         self.kinds = kinds
         self.beside, self.endings = group_files.find_beside(kinds), group_files.list_endings(kinds)
         self.listed = [one for one in kinds if one.is_listed(self.wanted)]
-        self.root_name, self.full_root_name = store_name(config.place), full_store_name(config.place)
+        self.root_name, self.full_root_name = find_store_name(config.place), find_full_store_name(config.place)
 
     def selective(self, format: Format) -> bool:
         return True
 
     def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]]:
         """Return an array's files: those listed, and those that only open by name. Without `name`: the root's files."""
-        return file_names(name or self.root_name, metadata, self.wanted)
+        return list_file_names(name or self.root_name, metadata, self.wanted)
 
     def group_file_names(self, name: str, group: Group) -> dict[str, list[str]]:
         """Return a group's files, as far as its attributes and the names of its members tell: see `Layout`."""
@@ -275,7 +275,7 @@ class FilesGroup(OpenGroup):
         array = as_array(node)
         if array is None:
             return self.directory(name, cast(Group, node))
-        return named_file(self.open_array(name, array), name)
+        return find_named_file(self.open_array(name, array), name)
 
     def _read(self, group: Group, name: str, reading: ParsedName, node: Node) -> AnyNode | None:
         """Return the file of the member `node` that `name`, parsed as `reading`, stands for; None if there is none."""
@@ -298,7 +298,7 @@ class FilesGroup(OpenGroup):
             return self._description(opened, reading.array)
         if kind is PREVIEW:
             return array_preview(self, opened)
-        return file_of(opened, reading.region, reading.suffix, name)
+        return find_file(opened, reading.region, reading.suffix, name)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the members' entries, and after them the group's own files."""

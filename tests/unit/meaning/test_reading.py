@@ -187,7 +187,7 @@ def test_spacing_is_regular_if_all_steps_are_alike() -> None:
 @pytest.mark.parametrize(("text", "start", "scale"), [("2:", 2, 1), ("::3", 0, 3), ("8:2:-2", 8, -2), ("-3:", 7, 1)])
 def test_a_region_moves_and_widens_its_axes(text: str, start: int, scale: int) -> None:
     axis = Axis("x", "nanometer", 4.0, 100.0)
-    (found,) = parse_region(text, (10,)).axes((axis,))
+    (found,) = parse_region(text, (10,)).cut_axes((axis,))
     assert found == Axis("x", "nanometer", 4.0 * scale, 100.0 + 4.0 * start)
 
 

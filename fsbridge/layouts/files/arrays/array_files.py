@@ -13,7 +13,14 @@ from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound
 from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
 from fsbridge.layouts.files.arrays.listing import list_files
-from fsbridge.layouts.files.arrays.names import SLICES, Neighbours, full_store_name, parse_name, store_name, with_colons
+from fsbridge.layouts.files.arrays.names import (
+    SLICES,
+    Neighbours,
+    find_full_store_name,
+    find_store_name,
+    parse_name,
+    restore_colons,
+)
 from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
 from fsbridge.layouts.files.arrays.planes import PlaneSpace, SlicesDirectory
@@ -36,14 +43,16 @@ class ArrayFiles(ArrayDirectory):
         super().__init__(path, array)
         place = shared.config.place
         self._shared = shared
-        self._name = path.member.names[-1] if path.member.names else store_name(place)
+        self._name = path.member.names[-1] if path.member.names else find_store_name(place)
         self._wanted = shared.config.files
-        self._store = full_store_name(place)
+        self._store = find_full_store_name(place)
 
     def _open(self) -> OpenArray:
-        """Return the array with what stands around it now."""
+        """Return the array with its present surroundings."""
         member = self.path.member
-        return self._shared.array(member.context, member.names, self._name, self.array, Look(member.context, member.above))
+        return self._shared.find_array(
+            member.context, member.names, self._name, self.array, Look(member.context, member.above)
+        )
 
     def chunk(self, name: bytes) -> AnyNode:
         text, opened = name.decode("utf-8", "surrogateescape"), self._open()
@@ -51,7 +60,7 @@ class ArrayFiles(ArrayDirectory):
             if reading.array.encode("utf-8", "surrogateescape") == escape(self._name):
                 if reading.suffix == "json" and reading.region is None:
                     return self._describe()
-                return file_of(opened, reading.region, reading.suffix, text)
+                return find_file(opened, reading.region, reading.suffix, text)
         if text == PAGE.suffix:
             return DocumentFile(self._make_page_again, self._make_page(), self.array.mtime_ns)
         raise NotFound(f"{name!r} is no file of this array")
@@ -83,13 +92,16 @@ class ArrayFiles(ArrayDirectory):
 log = logging.getLogger(__name__)
 
 
-def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> AnyNode:
-    """Return the array's file `NAME.suffix`, or `NAME[region].suffix`. NotFound for a bad region, which the log explains."""
+def find_file(array: OpenArray, region: str | None, suffix: str, name: str) -> AnyNode:
+    """Return the array's file `NAME.suffix` or, with a `region`, `NAME[region].suffix`.
+
+    NotFound if the array has no such file. For a bad region, the log says what is wrong with it.
+    """
     selection = None
     at = name.startswith(f"{array.name}@")
     if region is not None:
         try:
-            selection = parse_region(with_colons(region) if at else region, array.metadata.shape)
+            selection = parse_region(restore_colons(region) if at else region, array.metadata.shape)
         except ValueError as error:
             log.debug("%s names no region of %s: %s", name, array.name, error)
             raise NotFound(f"{name}: {error}") from None
@@ -103,14 +115,14 @@ def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> Any
     return H5Array(array, selection, full) if suffix == H5.suffix else ArrayFile(array, suffix, selection, full)
 
 
-def named_file(array: OpenArray, name: str) -> AnyNode | None:
-    """Return the file that an array's own name stands for if it ends with a suffix, of the types that can hold the array.
+def find_named_file(array: OpenArray, name: str) -> AnyNode | None:
+    """Return the file that an array's own name stands for, if it ends with a suffix of a file type; else None.
 
-    None if it ends with none.
+    Of several such suffixes, the longest counts of a type that can hold the array.
     """
     suffixes = sorted({own.suffix for own in parse_name(name) if own.suffix in FILE_TYPES}, key=len)
     if not suffixes:
         return None
-    fits = reasons(array.view())
+    fits = reasons(array.make_view())
     chosen = [suffix for suffix in suffixes if fits[suffix] is None] or suffixes
-    return file_of(array, None, chosen[-1], name)
+    return find_file(array, None, chosen[-1], name)

@@ -15,7 +15,7 @@ _LEAST_PICTURE = 5
 """Least width and height of a picture for an unnamed last axis of length 3 or 4 to count as colours."""
 
 
-def color_axis(view: View) -> int | None:
+def find_color_axis(view: View) -> int | None:
     """Return the dimension that holds red, green, blue (and alpha) in a picture of bytes; None if there is none.
 
     It has 3 or 4 elements, and is an axis that is named as channels, or the last of three axes without names. If channels
@@ -39,8 +39,8 @@ def color_axis(view: View) -> int | None:
     return named[0]
 
 
-def color_order(view: View, axis: int) -> tuple[int, ...]:
-    """Return the region's dimensions for interleaved colours: axes of length 1, then rows, columns, colours."""
+def order_colors(view: View, axis: int) -> tuple[int, ...]:
+    """Return the dimensions of a colour picture, slowest first: axes of length 1, then rows, columns, colours (`axis`)."""
     places = _find_long_dimensions(view)
     ones = [i for i in view.picture if i not in places]
     return (*ones, *(i for i in view.picture if i in places and i != axis), axis)

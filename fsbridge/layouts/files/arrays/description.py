@@ -31,29 +31,32 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 """Names that are spelled alike in JSON, Python and C."""
 
 
-def description(view: View, collisions: Sequence[str]) -> bytes:
-    """Return the document. `collisions`: one sentence for each file name that something else has taken."""
-    document = _document(view, collisions)
+def make_description(view: View, collisions: Sequence[str]) -> bytes:
+    """Return the bytes of `NAME.json`. `collisions`: one sentence for each file name that something else has taken."""
+    document = _make_document(view, collisions)
     try:
-        return _text(document)
+        return _encode(document)
     except (ValueError, TypeError):  # NaN is no JSON, lone surrogates are no UTF-8, some values cannot be compared
         return encode(document)
 
 
-def size_without_attributes(view: View) -> int | None:
-    """Return the size of the document without the text of the attributes; None if it is not compact JSON."""
+def measure_without_attributes(view: View) -> int | None:
+    """Return the size of `NAME.json` in bytes, not counting the text of the attributes; None if it is not compact JSON."""
     try:
-        return len(_text({**_document(view, ()), "attributes": {}})) - len("{}")
+        return len(_encode({**_make_document(view, ()), "attributes": {}})) - len("{}")
     except (ValueError, TypeError):
         return None
 
 
-def size_with_attributes(view: View, without: int | None) -> int:
-    """Return the size of the document. `without`: what `size_without_attributes` returns for it, or for one like it."""
+def measure_with_attributes(view: View, without: int | None) -> int:
+    """Return the size of `NAME.json` in bytes.
+
+    `without`: what `measure_without_attributes` returned for this view, or for one that differs only in its attributes.
+    """
     if without is not None:
         with suppress(ValueError, TypeError):
             return without + len(_compact(legible(view.metadata)).encode())
-    return len(description(view, ()))
+    return len(make_description(view, ()))
 
 
 def is_plain(name: str) -> bool:
@@ -61,7 +64,7 @@ def is_plain(name: str) -> bool:
     return _PLAIN.fullmatch(name) is not None and not name.startswith("LIST")
 
 
-def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
+def _make_document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
     metadata, fits, file = view.metadata, reasons(view), view.file_name
     dtype = metadata.dtype
     document: dict[str, JSON] = {
@@ -71,7 +74,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "data_type": dtype.native if view.meaning.values.padding else dtype.name,  # Zarr v3 has no gaps
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
-        "axes": [_axis(axis) for axis in view.axes],
+        "axes": [_describe_axis(axis) for axis in view.axes],
         **(
             {}
             if view.affine is None
@@ -83,10 +86,10 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "attributes": legible(metadata),
         "files": {suffix: f"{file}.{suffix}" for suffix in FILE_TYPES if fits[suffix] is None},
         "not_possible": {suffix: reason for suffix, reason in fits.items() if reason is not None},
-        "pictures": _pictures(view),
+        "pictures": _spell_picture_order(view),
         "h5": {"dataset": f"/{view.name}", "axes": "reversed" if view.fortran and view.x_first else "as in shape"},
         "region": f"'{file}[{','.join('0:1' for _ in view.shape)}].npy'" if view.shape else None,
-        "raw": reading_lines(view) if fits["raw"] is None else {},
+        "raw": make_reading_lines(view) if fits["raw"] is None else {},
     }
     if metadata.refused:
         document["refused"] = metadata.refused
@@ -95,8 +98,11 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
     return document
 
 
-def _text(document: dict[str, JSON]) -> bytes:
-    """Encode one line per member with the standard library, which is fast. Raises ValueError or TypeError."""
+def _encode(document: dict[str, JSON]) -> bytes:
+    """Encode the document with one line per member. Uses the standard library, which is fast.
+
+    Raises ValueError or TypeError.
+    """
     lines = [f'  "{name}": {_compact(value)}' for name, value in document.items()]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
@@ -112,7 +118,7 @@ def spell_dtype(dtype: np.dtype[Any] | None) -> JSON:
 
 
 def _describe_dtype(dtype: np.dtype[Any]) -> Any:
-    """Return what `np.dtype` takes: a text, a list of fields, or an object if there are gaps between fields."""
+    """Convert a dtype to what `np.dtype` takes: a text, a list of fields, or an object if there are gaps between fields."""
     if dtype.subdtype is not None:
         return _describe_dtype(dtype.base), dtype.shape
     if dtype.names is None or dtype.fields is None:
@@ -130,34 +136,34 @@ def _make_lists(value: Any) -> JSON:
     return [_make_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _axis(axis: Axis) -> JSON:
+def _describe_axis(axis: Axis) -> JSON:
     said: dict[str, JSON] = {"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset}
     return said if axis.orientation is None else {**said, "orientation": axis.orientation}
 
 
-def _pictures(view: View) -> str:
+def _spell_picture_order(view: View) -> str:
     names = [axis.name or f"axis {i}" for i, axis in enumerate(view.axes)]
     return "slowest first: " + ", ".join(names[i] for i in view.picture) if names else "none"
 
 
-def _in_python(view: View, name: str, kind: object) -> str:
-    """Return the line that maps the raw file. An empty file cannot be mapped, so it is read."""
+def _spell_python(view: View, name: str, kind: object) -> str:
+    """Return a line of Python that maps the raw file. An empty file cannot be mapped, so it is read."""
     if not view.selection.size:
         return f"np.fromfile({name!r}, {kind!r}).reshape({tuple(view.shape)})"
-    return f"np.memmap({name!r}, {kind!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"
+    return f"np.memmap({name!r}, {kind!r}, 'r', shape={tuple(view.shape)}, order={_spell_order(view)!r})"
 
 
-def reading_lines(view: View) -> Mapping[str, JSON]:
-    """Return code that reads the raw file, by language; only Python's if the name must be quoted in the others."""
+def make_reading_lines(view: View) -> Mapping[str, JSON]:
+    """Return code that reads the raw file, by language. If the name needs quoting, only Python's is returned."""
     name, dtype = f"{view.file_name}.raw", view.dtype
     if dtype is None or dtype.names is not None:  # np.dtype takes fields as tuples
         kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else _describe_dtype(dtype)
-        return {"python": _in_python(view, name, kind)}
+        return {"python": _spell_python(view, name, kind)}
     code = f"{dtype.kind}{dtype.itemsize}"
     fast_first = [str(view.shape[i]) for i in reversed(view.natural)] or ["1"]
     slow_first = "".join(f"[{view.shape[i]}]" for i in view.natural)
     big = dtype.byteorder == ">"
-    lines: dict[str, JSON] = {"python": _in_python(view, name, dtype.str)}
+    lines: dict[str, JSON] = {"python": _spell_python(view, name, dtype.str)}
     if not view.file_name.isprintable() or any(char in view.file_name for char in "'\"\\"):
         return lines
     if code in _C_TYPES:
@@ -183,5 +189,5 @@ def reading_lines(view: View) -> Mapping[str, JSON]:
     return lines
 
 
-def _order(view: View) -> str:
+def _spell_order(view: View) -> str:
     return "F" if view.fortran else "C"

@@ -26,7 +26,10 @@ from fsbridge.tree import Buffer
 
 
 class Misfit(CorruptData):
-    """An element that the file's type cannot hold. `position`: its number among those that were converted."""
+    """An element has a value that the file's type cannot hold.
+
+    `position`: its number among the elements that were converted.
+    """
 
     def __init__(self, position: int, value: int, shown: np.dtype[Any]) -> None:
         super().__init__(f"element number {position} is {value}, which {shown.name} cannot hold")
@@ -35,7 +38,7 @@ class Misfit(CorruptData):
         self.shown = shown
 
     def locate(self, index: tuple[int, ...]) -> CorruptData:
-        """Return the error that names the element by its index in the array."""
+        """Return the error for people, which names the element by its index in the array."""
         place = ", ".join(map(str, index))
         return CorruptData(f"element [{place}] is {self.value}, which {self.shown.name} cannot hold; NAME.npy has it")
 
@@ -43,12 +46,12 @@ class Misfit(CorruptData):
 Conversion: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def conversion(native: np.dtype[Any], shown: np.dtype[Any]) -> Conversion | None:
-    """Return a function that converts the bits of `native` elements to the type `shown`; None if both have the same bytes.
+def find_conversion(native: np.dtype[Any], shown: np.dtype[Any]) -> Conversion | None:
+    """Return a function that converts the bits of `native` elements to the type `shown`; None if the bytes stay the same.
 
-    Numbers change their byte order, and become wider if every value stays what it is; compounds change both field by field.
-    Whole numbers of 64 bits may become narrower ones, with Misfit for an element that does not fit. Other elements of equal
-    size stay as they are. Unsupported for all else.
+    Numbers change their byte order, and become wider if no value changes; compounds do both field by field. Whole numbers of
+    64 bits may also become narrower: an element that does not fit then raises Misfit. Elements of any other type stay as
+    they are if both types have the same size; else Unsupported is raised.
     """
     if native == shown:
         return None
@@ -83,7 +86,7 @@ WINDOW_PART = 16
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """Limits by which a sequential reader is known."""
+    """Limits by which a sequential reader is told from others."""
 
     streaming_bytes: int = MIB
     """Bytes read in a row after which the whole file is expected to be read."""
@@ -146,7 +149,7 @@ class ElementBytes:
         self._reader = reader
         self._supply = supply
         shown = elements.dtype
-        self._convert = None if native is None else conversion(native, shown)
+        self._convert = None if native is None else find_conversion(native, shown)
         self._cache = cache
         self._limits = limits
         self._width = shown.itemsize
@@ -163,7 +166,10 @@ class ElementBytes:
         """Bytes that are prefetched at a time; 0 if the file is not longer than one window."""
 
     def _choose_window(self, most: int) -> int:
-        """Return how many of `most` bytes whole planes, rows or elements fill; 0 if no element fits, or if all do."""
+        """Return the largest number of bytes, at most `most`, that whole planes, rows or elements fill.
+
+        0 if no element fits, or if all elements do.
+        """
         if self.size <= most or most < self._width:
             return 0
         unit = self._width
@@ -174,7 +180,10 @@ class ElementBytes:
         return most // unit * unit
 
     def peek(self, start: int, stop: int) -> Buffer | None:
-        """Return bytes [start, stop) if they are assembled already, or are few and their chunks in memory. Never blocks."""
+        """Return bytes [start, stop) if that needs no waiting, else None. Never blocks.
+
+        The bytes must have been assembled already, or be few bytes of chunks in memory.
+        """
         if not self._ahead:
             return self._peek_few(start, stop) if stop - start <= _FEW else None
         parts: list[Buffer] = []
@@ -189,7 +198,7 @@ class ElementBytes:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _peek_window(self, number: int, start: int, stop: int) -> Buffer | None:
-        """Return bytes [start, stop) of a window if it is in memory, else None."""
+        """Return bytes [start, stop) of window `number` if it is in memory, else None."""
         if self._ahead.get(number):
             view = self._cache.peek((self, number))
             if view is not None:
@@ -237,7 +246,7 @@ class ElementBytes:
         return out
 
     def _read_within(self, number: int, start: int, stop: int) -> Buffer:
-        """Return bytes [start, stop), which lie in one window."""
+        """Return bytes [start, stop) of the elements, all of them in window `number`."""
         coming = number in self._ahead and self._cache.holds((self, number))
         if coming or (number == self._last + 1 and number not in self._ahead):  # waiting is faster than many small parts
             with contextlib.suppress(FsbridgeError):  # the damage may be in other bytes
@@ -252,9 +261,10 @@ class ElementBytes:
         return out[start - first * self._width : stop - first * self._width]
 
     def _expect(self, start: int, stop: int) -> None:
-        """Prefetch the stored bytes of the next chunks for a sequential reader of a remote store.
+        """Fetch the stored bytes of the next chunks if a sequential reader reads from a remote store.
 
-        Without a mount nothing else does: 128 MB in chunks of 2 MiB take 0.7 s at a latency of 100 ms, and 5.7 s without it.
+        Without a mount nothing else fetches them: 128 MB in chunks of 2 MiB take 0.7 s at a latency of 100 ms, and 5.7 s
+        without this.
         """
         self._run = self._run + stop - start if abs(start - self._end) <= self._limits.overtaken_bytes else 0
         self._end = stop
@@ -262,7 +272,7 @@ class ElementBytes:
             self._reader.fetch(start // self._width)
 
     def _assemble(self, number: int) -> memoryview:
-        """Return all bytes of a window, which are assembled if they are not in memory."""
+        """Return all bytes of window `number`. Assemble the window first if it is not in memory."""
         begin = number * self.window
         end = min(begin + self.window, self.size)
         self._ahead.setdefault(number, False)
@@ -280,20 +290,23 @@ class ElementBytes:
         return view
 
     def _give_up(self, stop: int) -> None:
-        """Note that all bytes before `stop` have been assembled and will not be read again."""
+        """Tell the reader that no byte before `stop` will be read again, so that it can drop chunks."""
         last = stop // self._width
         if self._behind < last:
             self._behind = self._reader.give_up(max(self._behind, last - _PASSED_BYTES // self._width), last)
 
     def _fill(self, first: int, last: int, out: memoryview) -> None:
-        """Fill `out` with elements [first, last) as the file has them."""
+        """Fill `out` with elements [first, last), converted to the file's type."""
         if self._convert is None:
             self._reader.read_into(first, last, out)
         else:
             np.frombuffer(out, self._elements.dtype)[...] = self._convert_elements(first, self._reader.read(first, last))
 
     def _convert_elements(self, first: int, elements: NDArray[Any]) -> NDArray[Any]:
-        """Return elements as the file has them. `first`: the number of the first one, for an error that names an element."""
+        """Convert elements to the file's type.
+
+        `first`: number of the first element, so that an error can name the wrong one.
+        """
         assert self._convert is not None
         try:
             return self._convert(elements)
@@ -302,7 +315,7 @@ class ElementBytes:
             raise error.locate(self._reader.index([int(at) for at in place])) from None
 
     def _forget(self, before: int) -> None:
-        """Drop the windows before number `before`, so that their buffers are the next that are reused."""
+        """Drop the windows before number `before`, so that their buffers are reused next."""
         for number in list(self._ahead):
             if number < before:
                 self._ahead.pop(number, None)

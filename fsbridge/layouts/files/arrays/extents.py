@@ -27,30 +27,36 @@ MAX_SIZE = 2**63 - 1
 
 
 class Unfit(Exception):
-    """The file type cannot hold the array. The text says why; `NAME.json` shows it."""
+    """The file type cannot hold the array. The text says why, and is shown in `NAME.json`."""
 
 
-def without_padding(dtype: np.dtype[Any], padding: frozenset[Path], path: Path = ()) -> np.dtype[Any]:
-    """Return a type with gaps in place of those fields of bytes that are padding; all others stay where they are."""
+def remove_padding(dtype: np.dtype[Any], padding: frozenset[Path], path: Path = ()) -> np.dtype[Any]:
+    """Return the type without the fields that are padding.
+
+    Gaps take their place, so that all other fields stay where they are.
+    """
     import numpy as np
 
     if dtype.subdtype is not None:
-        return np.dtype((without_padding(dtype.base, padding, path), dtype.shape))
+        return np.dtype((remove_padding(dtype.base, padding, path), dtype.shape))
     if dtype.names is None or dtype.fields is None:
         return dtype
     names = [name for name in dtype.names if (*path, name) not in padding or dtype[name].kind != "V" or dtype[name].names]
     return np.dtype(
         {
             "names": names,
-            "formats": [without_padding(dtype[name], padding, (*path, name)) for name in names],
+            "formats": [remove_padding(dtype[name], padding, (*path, name)) for name in names],
             "offsets": [dtype.fields[name][1] for name in names],
             "itemsize": dtype.itemsize,
         }
     )
 
 
-def _half_complex(order: str) -> np.dtype[Any]:
-    """Return the type of complex numbers of half precision, which numpy lacks: the fields of h5py, and of NISAR's files."""
+def _make_half_complex(order: str) -> np.dtype[Any]:
+    """Return a compound for complex numbers of half precision, which numpy lacks.
+
+    Its fields are called as by h5py and NISAR.
+    """
     import numpy as np
 
     return np.dtype([("r", f"{order}f2"), ("i", f"{order}f2")])
@@ -60,8 +66,8 @@ def _half_complex(order: str) -> np.dtype[Any]:
 class View:
     """An array, or a region of it, as a file type is to show it.
 
-    `meaning`: of the whole array. `axes`: one per dimension of the region, in the array's order. `x_first`: the array's
-    first dimension is x (N5), else its last one is. `fortran`: in memory the first dimension is the fastest.
+    `meaning`: of the whole array. `axes`: one per dimension of the region, in the array's order. `x_first`: x is the array's
+    first dimension (N5), else its last one. `fortran`: in memory the first dimension is the fastest.
     """
 
     name: str
@@ -79,20 +85,20 @@ class View:
 
     @cached_property
     def stored_dtype(self) -> np.dtype[Any] | None:
-        """The type of one element in the decoded bytes, as the source has it; None if numpy has no such type.
+        """The type of one element in the decoded bytes; None if numpy has no such type.
 
-        Gaps between the fields of a compound are no fields.
+        Fields that are only padding are left out.
         """
         of, padding = self.metadata.dtype, self.meaning.values.padding
         if of.numpy is None or not of.itemsize:
             return None
         if of.name == "complex_float16":
-            return _half_complex(">" if of.endian == "big" else "<")
-        return without_padding(of.numpy, padding) if padding else of.numpy
+            return _make_half_complex(">" if of.endian == "big" else "<")
+        return remove_padding(of.numpy, padding) if padding else of.numpy
 
     @cached_property
     def dtype(self) -> np.dtype[Any] | None:
-        """The type of one element as it is meant: signed or unsigned."""
+        """The type of one element as the metadata mean it: the stored type, signed or unsigned."""
         stored, signed = self.stored_dtype, self.meaning.values.signed
         if stored is None or signed is None:
             return stored
@@ -103,15 +109,18 @@ class View:
     @cached_property
     def axes(self) -> Axes:
         """The region's axes, with spacing and offset changed by its steps and starts."""
-        return self.selection.axes(self.meaning.axes)
+        return self.selection.cut_axes(self.meaning.axes)
 
     @cached_property
     def affine(self) -> Affine | None:
-        """Where the region's elements lie along axes that are turned or sheared; None if there are none, or unknown."""
-        return self.selection.affine(self.meaning.affine)
+        """Where the region's elements lie, if axes are turned or sheared; None if no axis is, or if it is unknown."""
+        return self.selection.cut_affine(self.meaning.affine)
 
-    def positions(self, dimension: int) -> NDArray[np.float64] | None:
-        """Return where the elements lie along a dimension of the region that has no regular spacing; None if unknown."""
+    def find_positions(self, dimension: int) -> NDArray[np.float64] | None:
+        """Return where the elements lie along a dimension of the region without a regular spacing.
+
+        None if that is unknown.
+        """
         place = self.selection.kept[dimension]
         known, pick = self.meaning.positions.get(place), self.selection.picks[place]
         return None if known is None else known[[pick.start + pick.step * i for i in range(pick.length)]]
@@ -123,17 +132,20 @@ class View:
 
     @property
     def title(self) -> str:
-        """The name of the image, or that of the array if there is no image, or if it has none."""
+        """The name of the image; if there is no image, or it has no name, the name of the array."""
         return (None if self.image is None else self.image.name) or self.file_name
 
     @property
     def missing(self) -> int | float | None:
-        """The number that stands for missing elements, for file types that can name only one."""
+        """One number that stands for missing elements, for file types that can name only one; None if there is none."""
         return next(iter(self.meaning.values.missing), None)
 
     @property
     def packing(self) -> tuple[float, float] | None:
-        """Factor and offset that turn stored numbers into the quantity; None if nothing is packed."""
+        """Factor and offset that convert stored numbers to the quantity they stand for.
+
+        None if the numbers are not packed.
+        """
         return self.meaning.values.packing
 
     @property
@@ -152,7 +164,7 @@ class View:
 
     @cached_property
     def fortran(self) -> bool:
-        """True if the elements lie in memory with the first dimension fastest (more than one dimension, all reversed)."""
+        """True if the first dimension is the fastest in memory. False with fewer than two dimensions."""
         order = self.metadata.order
         return order is not None and len(order) > 1 and list(order) == list(range(len(order)))[::-1] and len(self.shape) > 1
 
@@ -164,24 +176,24 @@ class View:
 
     @property
     def picture(self) -> tuple[int, ...]:
-        """The region's dimensions, slowest first, as picture formats want them: x is the last."""
+        """The region's dimensions, slowest first, in the order of picture formats: x is the last."""
         dimensions = tuple(range(len(self.shape)))
         return dimensions[::-1] if self.x_first else dimensions
 
     @property
     def picture_shape(self) -> tuple[int, ...]:
-        """Extents in the order of `picture`."""
+        """The lengths of the dimensions in the order of `picture`."""
         return tuple(self.shape[i] for i in self.picture)
 
     @property
     def picture_axes(self) -> Axes:
-        """Axes in the order of `picture`."""
+        """The axes in the order of `picture`."""
         return tuple(self.axes[i] for i in self.picture)
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """All elements of the region, one after the other, from `offset` on.
+    """Where all elements of the region lie in the file: one after the other, from byte `offset` on.
 
     `order`: dimensions of the region, slowest first. `dtype`: the type in the file, which is the source's own type
     whenever the header can state it.
@@ -194,7 +206,7 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class FileMap:
-    """A file of exactly `size` bytes: its own `pieces` (offset, bytes), the elements, and zeros everywhere else."""
+    """What a file of `size` bytes consists of: `pieces` (offset, bytes), the elements, and zeros everywhere else."""
 
     size: int
     elements: Elements | None = None
@@ -202,7 +214,7 @@ class FileMap:
 
 
 class Label(NamedTuple):
-    """What the indices of one dimension are called. `values`: of each index; `unit`: to be written after the name."""
+    """What the indices of one dimension are called. `values`: one for each index; `unit`: is written after the name."""
 
     name: str
     values: NDArray[Any]
@@ -211,9 +223,9 @@ class Label(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """The labels of a table: the array's name, and those of dimensions of the region that have any.
+    """The labels of a table. `name`: of the array; `along`: by dimension of the region, as far as dimensions have labels.
 
-    `words`: by field, what its elements, which are numbers, stand for, by number; without fields the path is empty.
+    `words`: by path of a field, the words that its numbers stand for; the path of elements without fields is empty.
     """
 
     name: str
@@ -223,11 +235,11 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A file that is made as a whole when it is opened. `size` in bytes; None: unknown until the file is made.
+    """A file that is made as a whole when it is opened. `size`: in bytes; None if it is unknown before the file is made.
 
-    `make` gets the region's elements with its dimensions in the order `order`, the coordinates of those dimensions in
-    `labelled` that have any, and a limit in bytes above which it raises TooLarge. `sample`: the part of the elements that
-    `make` gets if it needs only this part. `work`: bytes of memory that `make` then takes besides.
+    `make` gets the elements with their dimensions in `order`, the labels of the dimensions `labelled`, and the largest
+    number of bytes that it may return; above that it raises TooLarge. `sample`: `make` gets only this part of the elements.
+    `work`: bytes of memory that `make` takes besides.
     """
 
     make: Callable[[NDArray[Any], Labels, int], bytes | bytearray]
@@ -243,7 +255,7 @@ Plan: TypeAlias = FileMap | Generated
 
 @dataclass(slots=True)
 class Recorder:
-    """A writable file object for writers of headers. It keeps what is written, and no bytes for gaps that are skipped."""
+    """A writable file object for writers of headers. It keeps the bytes written, and nothing for gaps that are skipped."""
 
     pieces: dict[int, bytes] = field(default_factory=dict)
     position: int = 0
@@ -271,7 +283,10 @@ class Recorder:
         """Do nothing, because nothing is buffered."""
 
     def merge(self) -> tuple[tuple[int, bytes], ...]:
-        """Return the bytes written, the last ones at each place, as pieces that do not overlap, by offset."""
+        """Return the bytes written as pieces (offset, bytes) that do not overlap, sorted.
+
+        Bytes written later replace earlier ones.
+        """
         merged: list[tuple[int, bytearray]] = []
         for offset, content in sorted(self.pieces.items()):
             if merged and offset <= merged[-1][0] + len(merged[-1][1]):
@@ -282,7 +297,7 @@ class Recorder:
         return tuple((offset, bytes(data)) for offset, data in merged)
 
 
-def whole_file(view: View, header: bytes, order: tuple[int, ...], dtype: np.dtype[Any]) -> FileMap:
-    """Return a file that consists of a header and all elements."""
+def make_whole_file(view: View, header: bytes, order: tuple[int, ...], dtype: np.dtype[Any]) -> FileMap:
+    """Return the plan of a file that consists of a header and then all elements, slowest dimension of `order` first."""
     size = len(header) + view.selection.size * dtype.itemsize
     return FileMap(size, Elements(len(header), order, dtype), ((0, header),) if header else ())

@@ -10,12 +10,23 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from fsbridge.layouts.files.arrays.description import description, is_plain, size_with_attributes, size_without_attributes
+from fsbridge.layouts.files.arrays.description import (
+    is_plain,
+    make_description,
+    measure_with_attributes,
+    measure_without_attributes,
+)
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.names import SLICES, Neighbours
-from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile, description_version, file_version, make_plan
+from fsbridge.layouts.files.arrays.nodes import (
+    ArrayFile,
+    DescriptionFile,
+    make_description_version,
+    make_file_version,
+    make_plan,
+)
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Sizes
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import select_all
 from fsbridge.layouts.files.filetypes import ALIASES, list_suffixes, reasons
 from fsbridge.layouts.files.filetypes.geometry import georeference
 from fsbridge.layouts.files.filetypes.h5 import H5, NC
@@ -37,19 +48,19 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 def list_files(
     array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again, rows: SeenMembers | None = None
 ) -> list[Entry]:
-    """Return the entries of an array's files, except those with names that something else has taken.
+    """Return the entries of an array's files, without those that something else has the name of.
 
-    `rows`: collects the array for the group's page.
+    `again`: returns the array's present description; `rows`: collects the array for the group's page.
     """
     if array.metadata.attributes_error is not None:
         return list(_list_unsized_files(array, wanted, name, others, again))
     sizes = _find_sizes(array, wanted)
     if rows is not None:
         rows.add_array(array, sizes.alike)
-    collisions, mtime_ns = others.collisions(array.name), array.mtime_ns()
-    size = len(description(array.view(), collisions)) if collisions else sizes.described
+    collisions, mtime_ns = others.find_collisions(array.name), array.find_mtime_ns()
+    size = len(make_description(array.make_view(), collisions)) if collisions else sizes.described
     opener = partial(DescriptionFile, array, collisions, again, size)
-    attrs, version = Attrs("file", size, array.array.mtime_ns), description_version(array.identity, collisions)
+    attrs, version = Attrs("file", size, array.array.mtime_ns), make_description_version(array.identity, collisions)
     entries = [Entry(name + b".json", attrs, opener, version)]
     for suffix, bytes_of in sizes.files:
         if not others.allow(array.name, suffix):
@@ -61,7 +72,7 @@ def list_files(
         if suffix == H5.suffix:
             entries.append(H5Array(array).entry(file, mtime_ns))
             continue
-        attrs, version = Attrs("file", bytes_of, mtime_ns), file_version(suffix, None, array.version)
+        attrs, version = Attrs("file", bytes_of, mtime_ns), make_file_version(suffix, None, array.version)
         entries.append(Entry(file, attrs, partial(ArrayFile, array, suffix), version))
     return entries
 
@@ -69,18 +80,20 @@ def list_files(
 def _list_unsized_files(
     array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again
 ) -> Iterator[Entry]:
-    """Yield the entries of an array with unreadable attributes. Opening a file that needs these raises the reason."""
-    mtime_ns = array.mtime_ns()
-    yield _make_unsized_entry(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
-    for suffix in list_suffixes(array.view(), wanted):
+    """Yield entries without sizes for an array with unreadable attributes. Opening a file that needs these says why."""
+    mtime_ns = array.find_mtime_ns()
+    yield _make_unsized_entry(
+        name, "json", mtime_ns, partial(DescriptionFile, array, others.find_collisions(array.name), again)
+    )
+    for suffix in list_suffixes(array.make_view(), wanted):
         if others.allow(array.name, suffix):
             opener = partial(_MADE[suffix], array) if suffix in _MADE else partial(ArrayFile, array, suffix)
             yield _make_unsized_entry(name, suffix, mtime_ns, opener)
 
 
-def file_names(name: str, metadata: ArrayMetadata, wanted: Sequence[str]) -> dict[str, list[str]]:
-    """Return an array's files, those listed and those that only open by name: see `directories.Layout`."""
-    selection = whole(metadata.shape)
+def list_file_names(name: str, metadata: ArrayMetadata, wanted: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names of an array's files: those listed, and those that only open by name (see `directories.Layout`)."""
+    selection = select_all(metadata.shape)
     view = View(name, metadata, selection, read_array(Written(metadata)), False)
     shown = ["json", *list_suffixes(view, wanted)]
     fits = [suffix for suffix, reason in reasons(view).items() if reason is None and suffix not in shown]
@@ -95,15 +108,18 @@ def _make_unsized_entry(name: bytes, suffix: str, mtime_ns: int, opener: Callabl
 
 
 def list_linked_suffixes(array: OpenArray, wanted: Sequence[str], name: str, others: Neighbours) -> list[str]:
-    """Return the suffixes of the files that a listing shows, as links, for a link `name` to an array."""
-    return ["json", *(suffix for suffix in list_suffixes(array.view(), wanted) if others.allow(name, suffix))]
+    """Return the suffixes of the files that a listing shows for a link to an array. Each is a link too.
+
+    `name`: of the link.
+    """
+    return ["json", *(suffix for suffix in list_suffixes(array.make_view(), wanted) if others.allow(name, suffix))]
 
 
 def _find_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
     """Return the sizes of an array's files.
 
-    They are found once for all arrays that share metadata and axes, as most arrays of a store do. For others most of the
-    work is done once for those that are alike.
+    They are computed once for all arrays with the same metadata and axes, which most arrays of a store share. For other
+    arrays most of the work is done once for each `_make_size_key`.
     """
     name = array.name
     kind = "sizes", array.x_first, len(name) if is_plain(name) else name
@@ -111,14 +127,14 @@ def _find_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
 
 
 def _find_own_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
-    view, shared = array.view(), array.shared.sizes
-    alike = _alike(view)
+    view, shared = array.make_view(), array.shared.sizes
+    alike = _make_size_key(view)
     sizes = shared.get(alike) or shared.put(alike, _measure(view, alike, wanted))
-    return sizes._replace(described=size_with_attributes(view, sizes.described))
+    return sizes._replace(described=measure_with_attributes(view, sizes.described))
 
 
-def _alike(view: View) -> Hashable:
-    """Return a key: arrays with equal keys have files of equal sizes, except for what `NAME.json` says of attributes.
+def _make_size_key(view: View) -> Hashable:
+    """Return a key. If two arrays have equal keys, their files have equal sizes, except for the attributes in `NAME.json`.
 
     The only attributes in headers are the packing, the unit, the missing value, and the geographic reference.
     """
@@ -133,4 +149,4 @@ def _alike(view: View) -> Hashable:
 
 def _measure(view: View, alike: Hashable, wanted: Sequence[str]) -> Sizes:
     files = [(suffix, None if suffix in _MADE else make_plan(view, suffix).size) for suffix in list_suffixes(view, wanted)]
-    return Sizes(alike, size_without_attributes(view), files)
+    return Sizes(alike, measure_without_attributes(view), files)

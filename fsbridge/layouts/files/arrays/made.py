@@ -20,7 +20,7 @@ from fsbridge.tree import Buffer
 
 
 class MadeHandle(BytesHandle):
-    """An open file that was made as a whole. `closed` is called when the file is closed."""
+    """An open file that was made as a whole. Closing it calls `closed`."""
 
     __slots__ = ("_closed",)
 
@@ -39,9 +39,9 @@ _AGAIN_SECONDS = 0.5
 
 
 class Room:
-    """The room for files that are being made: `most` bytes, or files, at a time. Thread-safe.
+    """Limits how many files are made at a time: together they take at most `most`, in bytes or in files. Thread-safe.
 
-    A file for which there will never be enough room is made while no other one is.
+    A file that needs more is made when no other file is being made.
     """
 
     def __init__(self, most: int, stalled_seconds: float = STALLED_SECONDS) -> None:
@@ -52,9 +52,9 @@ class Room:
 
     @contextmanager
     def take(self, needed: int, progress: Callable[[], int] = int) -> Iterator[None]:
-        """Return a context in which a file is made, and takes `needed` of the room. Waits first until that much is free.
+        """Wait until `needed` of the room is free, and take it while the context is open.
 
-        `progress` must return another number whenever making the file has got on.
+        `progress` must return another number each time that making the file has advanced.
         """
         own = object()
         with self._changed:
@@ -69,7 +69,7 @@ class Room:
                 self._changed.notify_all()
 
     def _count_taken(self) -> int:
-        return sum(one.needed for one in self._at_work.values() if one.idle_seconds() < self._stalled_seconds)
+        return sum(one.needed for one in self._at_work.values() if one.measure_idle() < self._stalled_seconds)
 
 
 class _AtWork:
@@ -81,8 +81,8 @@ class _AtWork:
         self._seen = progress()
         self._watch = Stopwatch()
 
-    def idle_seconds(self) -> float:
-        """Return for how long no progress has been noticed."""
+    def measure_idle(self) -> float:
+        """Return for how many seconds `progress` has returned the same number."""
         now = self._progress()
         if now != self._seen:
             self._seen = now
@@ -91,7 +91,7 @@ class _AtWork:
 
 
 class MadeFiles:
-    """The files of a mount that are made as a whole. Thread-safe.
+    """The open files of a mount that were made as a whole. Thread-safe.
 
     Open files take at most half of the cache; with more, other requests might wait until a program closes one. Files being
     made take at most the same amount again, unless there is only one.
@@ -103,8 +103,8 @@ class MadeFiles:
         self._lock = threading.Lock()
         self._open: dict[int, tuple[int, int]] = {}  # by content: how many handles have it, bytes
 
-    def handle(self, content: memoryview, version: Hashable) -> MadeHandle:
-        """Return a handle of a finished file; OutOfBudget if the open files take too much memory."""
+    def make_handle(self, content: memoryview, version: Hashable) -> MadeHandle:
+        """Open a finished file; OutOfBudget if the open files take too much memory."""
         key = id(content.obj)  # unique while a handle has the content
         with self._lock:
             handles, size = self._open.get(key, (0, len(content)))

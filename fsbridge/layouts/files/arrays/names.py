@@ -23,7 +23,7 @@ ENDINGS = (*sorted((*SUFFIXES, SLICES), key=len),)
 
 
 class ParsedName(NamedTuple):
-    """One way to read a file name. `suffix`: never an alias, but the suffix that the alias stands for."""
+    """One way to read a file name. `suffix`: the real one if the name ends with an alias."""
 
     array: str
     region: str | None
@@ -31,7 +31,10 @@ class ParsedName(NamedTuple):
 
 
 def parse_name(name: str, endings: Sequence[str] = ENDINGS) -> Iterator[ParsedName]:
-    """Yield all ways to read a file name: longest array name first, those without a region before those with one."""
+    """Yield all ways to read a file name, the longest array name first.
+
+    Of equal names, the one without a region comes first.
+    """
     bases = [(name[: -len(suffix) - 1], ALIASES.get(suffix, suffix)) for suffix in endings if name.endswith(f".{suffix}")]
     ways = [ParsedName(base, None, suffix) for base, suffix in bases if base]
     for base, suffix in bases:
@@ -43,16 +46,16 @@ def parse_name(name: str, endings: Sequence[str] = ENDINGS) -> Iterator[ParsedNa
     yield from sorted(ways, key=lambda reading: -len(reading.array))
 
 
-def with_colons(region: str) -> str:
-    """Return the region of a name `NAME@region.suffix` in numpy's slice syntax."""
+def restore_colons(region: str) -> str:
+    """Return the region of a file name `NAME@region.suffix` in numpy's slice syntax: `0_5` becomes `0:5`."""
     return region.replace("_", ":")
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Members of a group with names that could be those of an array's files.
+    """The members of a group with names that could also be names of an array's files.
 
-    `claims`: for each array, the members with names that can be read as those of its files.
+    `claims`: by array, the members with names that can be read as names of its files.
     """
 
     names: frozenset[str] = frozenset()
@@ -60,7 +63,7 @@ class Neighbours:
 
     @classmethod
     def find_among(cls, members: Iterable[str]) -> Neighbours:
-        """Return the neighbours: those of the members of a group that have names as files of arrays have."""
+        """Find the neighbours among a group's members."""
         odd = sorted(name for name in members if "[" in name or "." in name)
         claims: dict[str, list[str]] = {}
         for name in odd:
@@ -69,15 +72,15 @@ class Neighbours:
         return cls(frozenset(odd), {array: tuple(claimants) for array, claimants in claims.items()})
 
     def allow(self, name: str, suffix: str) -> bool:
-        """True if `name.suffix` is the array's file, and not a member or the file of an array with a longer name."""
+        """True if `name.suffix` is a file of the array `name`, not a member, nor a file of an array with a longer name."""
         if not self.names:
             return True
         full, names = f"{name}.{suffix}", self.names
         taken = any(reading.array in names for reading in parse_name(full) if len(reading.array) > len(name))
         return not (full in names or taken)
 
-    def collisions(self, name: str) -> tuple[str, ...]:
-        """Return a sentence for `NAME.json` about each member that has the name of one of the array's files."""
+    def find_collisions(self, name: str) -> tuple[str, ...]:
+        """Return a sentence for `NAME.json` about each member that has taken the name of one of the array's files."""
         claimed = self.claims.get(name, ())
         return tuple(f"{other} is a member of this group, so {name} has no file of that name" for other in claimed)
 
@@ -85,17 +88,17 @@ class Neighbours:
 NO_NEIGHBOURS = Neighbours()
 
 
-def full_store_name(source: str) -> str:
-    """Return the store's name with its suffix."""
+def find_full_store_name(source: str) -> str:
+    """Return the store's name with its suffix. `source`: its path or URL."""
     return source.rstrip("/").rpartition("/")[2] or "root"
 
 
-def store_name(source: str) -> str:
-    """Return the name of the root's files: the store's name without its suffix.
+def find_store_name(source: str) -> str:
+    """Return the store's name without its suffix, which is the name of the root's files. `source`: its path or URL.
 
-    `brain.n5`, `brain.zarr.zip` and `brain.ome.zarr` are `brain`: the files of an image then are not called `.ome.ome.tif`.
+    `brain.n5`, `brain.zarr.zip` and `brain.ome.zarr` are `brain`, so that files of an image are not called `.ome.ome.tif`.
     """
-    name = full_store_name(source)
+    name = find_full_store_name(source)
     stem = name[:-4] if name.lower().endswith((".zip", ".ozx")) else name
     stem = stem.rpartition(".")[0] or stem
     return stem[:-4] if stem.lower().endswith(".ome") and len(stem) > 4 else stem

@@ -15,7 +15,7 @@ import numpy as np
 from fsbridge.asking import before_waiting
 from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import NotFound, Stale, TooLarge
-from fsbridge.layouts.files.arrays.description import description
+from fsbridge.layouts.files.arrays.description import make_description
 from fsbridge.layouts.files.arrays.element_bytes import ElementBytes
 from fsbridge.layouts.files.arrays.extents import FileMap, Generated, Labels, Plan, Unfit, View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
@@ -33,9 +33,9 @@ CELL_BYTES = 32
 
 
 def make_plan(view: View, suffix: str) -> Plan:
-    """Return what the file of that type consists of; NotFound if the type cannot hold the array.
+    """Return what the file with that suffix consists of; NotFound if its type cannot hold the array.
 
-    Raises the error of attributes that cannot be read, unless the file has nothing but the elements.
+    Raises the error of attributes that cannot be read, unless the file consists of nothing but elements.
     """
     one = FILE_TYPES[suffix]
     if not one.bare:
@@ -49,7 +49,7 @@ def make_plan(view: View, suffix: str) -> Plan:
 
 
 class DescriptionFile(File):
-    """`NAME.json`. If a listing gives the size, the bytes are only made when they are read."""
+    """The file `NAME.json`. If a listing gives the size, the bytes are only made when they are read."""
 
     __slots__ = ("_again", "_collisions", "_size", "array", "version")
 
@@ -60,40 +60,40 @@ class DescriptionFile(File):
         again: Callable[[], DescriptionFile | None],
         size: int | None = None,
     ) -> None:
-        """`again` returns the file as it is now, or None if it is gone, because opening must show the present store."""
+        """`again` returns the file as it is now, or None if it is gone: opening the file must show the present store."""
         self.array = array
-        self.version = description_version(array.identity, collisions)
+        self.version = make_description_version(array.identity, collisions)
         self._collisions = collisions
         self._again = again
-        self._size = len(self._content()) if size is None else size
+        self._size = len(self._make_content()) if size is None else size
 
-    def _content(self) -> bytes:
-        return description(self.array.view(), self._collisions)
+    def _make_content(self) -> bytes:
+        return make_description(self.array.make_view(), self._collisions)
 
     def attrs(self) -> Attrs:
         return Attrs("file", self._size, self.array.array.mtime_ns)
 
     def open(self) -> BytesHandle:
-        """Open the file; Stale if the array is no longer the one that it describes."""
+        """Open the file; Stale if the array has changed since this node was made."""
         file = self._again()
         if file is None or file.version != self.version:
             raise Stale("the array's description has changed since the file was looked up")
         file.array.shared.note_reading(file.array)
-        return BytesHandle(file._content(), self.version)
+        return BytesHandle(file._make_content(), self.version)
 
 
-def description_version(identity: Hashable, collisions: Sequence[str]) -> Hashable:
-    """Return the version of the `NAME.json` of an array with that `OpenArray.identity`."""
+def make_description_version(identity: Hashable, collisions: Sequence[str]) -> Hashable:
+    """Return the version of the `NAME.json` of an array with the `OpenArray.identity` `identity`."""
     return ("json", identity, *collisions)
 
 
-def file_version(suffix: str, selection: Selection | None, version: Hashable) -> Hashable:
-    """Return the version of an `ArrayFile` of an array with that `OpenArray.version`."""
+def make_file_version(suffix: str, selection: Selection | None, version: Hashable) -> Hashable:
+    """Return the version of an `ArrayFile` of an array with the `OpenArray.version` `version`."""
     return (suffix, selection, version)
 
 
 class ArrayFile(File):
-    """An array, or a region of it, as a file of one type. Another version of the array has another inode."""
+    """An array, or a region of it, as a file of one type. A new version of the array gets another inode."""
 
     __slots__ = ("_array_version", "_plan", "array", "selection", "suffix", "version", "view")
 
@@ -107,14 +107,14 @@ class ArrayFile(File):
     ) -> None:
         """Raise NotFound if the file type cannot hold the array.
 
-        `name`: the file's name without its suffix; `version`: that of the array, if it is not the present one.
+        `name`: the file's name without its suffix, None: the array's; `version`: of the array, None: the present one.
         """
         self.array = array
         self.suffix = suffix
         self.selection = selection
         self._array_version = array.version if version is None else version
-        self.version = file_version(suffix, selection, self._array_version)
-        self.view = array.view(selection, name)
+        self.version = make_file_version(suffix, selection, self._array_version)
+        self.view = array.make_view(selection, name)
         self._plan = make_plan(self.view, suffix)
 
     def entry(self, name: bytes, mtime_ns: int) -> Entry:
@@ -122,29 +122,32 @@ class ArrayFile(File):
         return Entry(name, Attrs("file", self._plan.size, mtime_ns), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._plan.size, self.array.mtime_ns())
+        return Attrs("file", self._plan.size, self.array.find_mtime_ns())
 
     def measure(self) -> Attrs:
         size = self._plan.size
         if size is None:
             assert isinstance(self._plan, Generated)
             size = len(self._make_once(self._plan)[0])
-        return Attrs("file", size, self.array.mtime_ns())
+        return Attrs("file", size, self.array.find_mtime_ns())
 
     def open(self) -> MapHandle | BytesHandle:
-        """Open the file; Stale if the metadata, a chunk that was used, or what describes the array has changed."""
+        """Open the file.
+
+        Stale if the metadata, a chunk that was used, or anything else that describes the array has changed.
+        """
         if isinstance(self._plan, Generated):
             content, digest = self._make_once(self._plan)
-            return self.array.shared.made.handle(content, (self.version, digest) if digest else self.version)
+            return self.array.shared.made.make_handle(content, (self.version, digest) if digest else self.version)
         present = self.check_version()
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
-        reader, supply = self.array.reader(present, self.view.selection, self._plan.elements.order)
+        reader, supply = self.array.make_reader(present, self.view.selection, self._plan.elements.order)
         source = ElementBytes(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
         return MapHandle(self._plan, self.version, source)
 
     def check_version(self) -> ArrayVersion:
-        """Return the version of the array that the file shows; Stale if it, or what describes it, has changed."""
+        """Return the version of the array that the file shows. Stale if the array, or what describes it, has changed."""
         bare = FILE_TYPES[self.suffix].bare  # such a file shows nothing of what is around the array
         return self.array.current(self._array_version) if bare else self.array.check(self._array_version)
 
@@ -157,7 +160,7 @@ class ArrayFile(File):
         return SAMPLE_SECONDS if sampled else super().size_seconds
 
     def _make_once(self, plan: Generated) -> tuple[memoryview, bytes]:
-        """Return the bytes of a file that is made as a whole, and what identifies the coordinates in it.
+        """Return the bytes of a file that is made as a whole, and a digest of the labels in it.
 
         The bytes count against the cache while a handle has them.
         """
@@ -165,7 +168,7 @@ class ArrayFile(File):
         array, limit, cache = self.array, self.array.shared.generated_limit, self.array.chunks.cache
         present, itemsize = self.check_version(), self.view.metadata.dtype.itemsize
         selection = self.view.selection if plan.sample is None else plan.sample
-        labels = array.labels(self.view, plan.labelled)
+        labels = array.find_labels(self.view, plan.labelled)
         digest = _digest(labels)
         key = present, self.version, self.view.name, digest  # the version tells of what is around it, too
         content = cache.peek(key)
@@ -186,13 +189,13 @@ class ArrayFile(File):
             content = cache.peek(key)  # another request may have made it meanwhile
             if content is None:
                 # Read the elements before reserving the file's memory, which evicts chunks: reading then needs no room.
-                elements = [array.elements(present, selection, plan.order, limit)]
+                elements = [array.read_elements(present, selection, plan.order, limit)]
                 content = cache.get_all(key, make, min(most, cache.budget // 2))
             return content, digest
 
 
 def _digest(labels: Labels) -> bytes:
-    """Return what identifies labels; empty if there are none."""
+    """Return a digest of labels; empty if there are none."""
     hasher = blake2b()
     parts = [((dimension, label.name, label.unit, label.meaning), label.values) for dimension, label in labels.along.items()]
     parts += [((-1, ".".join(path), None, Values()), words) for path, words in labels.words.items()]
@@ -203,7 +206,7 @@ def _digest(labels: Labels) -> bytes:
 
 
 class MapHandle(Handle):
-    """An open file that consists of bytes of its own and of elements."""
+    """An open file that consists of elements and of bytes of its own, such as a header."""
 
     __slots__ = ("_pieces", "_source", "_start", "_stop", "size", "version")
 
@@ -221,7 +224,7 @@ class MapHandle(Handle):
         return 0 if self._source is None else self._source.window
 
     def peek(self, offset: int, size: int) -> Buffer | None:
-        """Return the bytes if they are the file's own or have been assembled already; else None."""
+        """Return the bytes if they are the file's own, or elements that have been assembled already; else None."""
         stop = min(offset + size, self.size)
         if offset < self._stop and stop > self._start:
             if self._source is None or offset < self._start or stop > self._stop:
@@ -248,7 +251,7 @@ class MapHandle(Handle):
         return memoryview(out)
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Assemble the elements in that range."""
+        """Assemble the elements in bytes [start, stop) of the file."""
         low, high = max(start, self._start), min(stop, self._stop)
         if self._source is not None and low < high:
             self._source.prefetch(low - self._start, high - self._start)

@@ -23,7 +23,7 @@ from fsbridge.decoded import ArrayVersion, DecodedArray, UsedChunks
 from fsbridge.errors import FsbridgeError, Stale, TooLarge
 from fsbridge.layouts.files.arrays.extents import Label, Labels, View
 from fsbridge.layouts.files.arrays.made import MadeFiles
-from fsbridge.layouts.files.arrays.selection import Selection, whole
+from fsbridge.layouts.files.arrays.selection import Selection, select_all
 from fsbridge.layouts.files.elements.pieces import SLAB_LIMITS, FoundChunks, Known, SlabLimits
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
@@ -58,10 +58,10 @@ GENERATED_BYTES = 64 * MIB
 
 
 class Sizes(NamedTuple):
-    """Sizes of the files of arrays that are `alike`, which is a key.
+    """The sizes of the files of all arrays that have the key `alike`.
 
-    `described`: of `NAME.json`, for all that are alike without the text of the attributes, None if there is no such size;
-    `files`: of the others, by suffix, None if the size is not known before the file is made.
+    `described`: size of `NAME.json` without the text of the attributes, None if it cannot be told without them; `files`:
+    sizes of the other files by suffix, None if a size is not known before the file is made.
     """
 
     alike: Hashable
@@ -70,7 +70,10 @@ class Sizes(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """What is remembered of an array that was listed: its version, what of its surroundings was used, and its number."""
+    """What is remembered of an array that was listed.
+
+    `used`: versions of what was read around it; `number`: the number that its `OpenArray` had.
+    """
 
     version: Hashable
     used: dict[Key, Hashable]
@@ -79,7 +82,7 @@ class _Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
-    """Limits of what all files of one mount share."""
+    """Limits of what the files of one mount share."""
 
     kept_arrays: int = 256
     """Arrays kept although the kernel no longer refers to them, so that a second look-up gives the same object."""
@@ -109,17 +112,18 @@ class Shared:
         self._recent: deque[OpenArray] = deque(maxlen=limits.kept_arrays)
         self._listed: LRU[tuple[str, ...], _Listed] = LRU(_LISTED_ARRAYS)
 
-    def part(self, kind: Callable[[Config], P]) -> P:
-        """Return the object of the class `kind` that files of one type share; it is made when it is first asked for."""
+    def find_part(self, kind: Callable[[Config], P]) -> P:
+        """Return the one object of class `kind` that all files of a type share. Make it when it is first asked for."""
         with self._lock:
             if kind not in self._parts:
                 self._parts[kind] = kind(self.config)
             return cast(P, self._parts[kind])
 
-    def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, look: Look) -> OpenArray:
-        """Return the array at the path `names`: the same object while its version and its surroundings are the same.
+    def find_array(self, context: Context, names: tuple[str, ...], name: str, array: Array, look: Look) -> OpenArray:
+        """Return the array at the path `names`.
 
-        So its files keep their pages.
+        It is the same object while its version and its surroundings stay the same, so that the kernel keeps the pages of its
+        files.
         """
         known, listed = self._known.get(names), self._listed.get(names)
         if known is not None and known.array.version == array.version and known.surroundings.is_current(look):
@@ -140,17 +144,20 @@ class Shared:
             return open_array
 
     def find_newest(self, array: OpenArray) -> OpenArray:
-        """Return the array that was opened last at the path of `array`: itself, unless its metadata has changed."""
+        """Return the array that was opened last at the path of `array`: `array` itself, unless its metadata has changed."""
         with self._lock:
             return self._known.get(array.names, array)
 
     def note_reading(self, array: OpenArray) -> None:
-        """Note that the array was read: once dropped from memory it gets another number, because chunks may have changed."""
+        """Note that the array was read.
+
+        If it is dropped from memory it then gets another number, because chunks may have changed.
+        """
         self._listed.drop(array.names)
 
 
 class OpenArray:
-    """An array with one version of its metadata, and what its files need besides: axes, regions, elements. Thread-safe."""
+    """An array with one version of its metadata, and all that its files need: axes, regions, elements. Thread-safe."""
 
     def __init__(
         self,
@@ -162,7 +169,7 @@ class OpenArray:
         surroundings: Surroundings,
         number: int,
     ) -> None:
-        """`number`: unique to this version of the array, and the same that listings have used for it."""
+        """`number`: no other version of the array has it, and listings have used it for this one."""
         self.shared = shared
         self.names = names
         self.name = name
@@ -180,21 +187,21 @@ class OpenArray:
 
     @cached_property
     def chunks(self) -> DecodedArray:
-        """The array's chunks, which other layouts show too; for a listing they are not needed."""
+        """The array's chunks, which other layouts show too. A listing does not need them."""
         return self._context.share_chunks(self.array, self.names)
 
     @property
     def identity(self) -> Hashable:
-        """Equal identities mean that the metadata and all that is known about the axes are the same (does not block)."""
+        """Equal identities mean that the metadata, and all that is known about the axes, are the same. Does not block."""
         return self.array.version if self.shared.config.immutable else self._number
 
     @property
     def version(self) -> Hashable:
-        """Equal versions mean that the files had the same bytes each time they were opened (does not block)."""
+        """Equal versions mean that the files had the same bytes each time they were opened. Does not block."""
         return self.array.version if self.shared.config.immutable else (self.array.version, self._version)
 
     def current(self, version: Hashable) -> ArrayVersion:
-        """Return the present version of the array and its chunks; Stale if it is no longer `version`."""
+        """Return the present version of the array and its chunks. Stale if the array no longer has the given version."""
         self.shared.note_reading(self)
         latest = self.chunks.whole()
         with self._lock:
@@ -207,16 +214,16 @@ class OpenArray:
         return latest
 
     def check(self, version: Hashable) -> ArrayVersion:
-        """Return what `current` does; Stale also if something around the array that its files show has changed."""
+        """Return what `current` returns. Stale also if anything around the array that its files show has changed."""
         present = self.current(version)
         if not self.surroundings.is_current():
             raise Stale("something around the array that describes it has changed")
         return present
 
-    def used_chunks(self, version: Hashable) -> UsedChunks | None:
-        """Return the chunks that readers of `version` have used, for `resume`; None if none were used.
+    def find_used_chunks(self, version: Hashable) -> UsedChunks | None:
+        """Return the chunks that readers of `version` have used, for `resume`; None if they have used none.
 
-        Stale if any has changed.
+        Stale if one of these chunks has changed.
         """
         with self._lock:
             present, same = self._whole, self.version == version
@@ -225,7 +232,7 @@ class OpenArray:
         return None if present is None or self.shared.config.immutable else present.used_chunks()
 
     def resume(self, version: Hashable, used_chunks: UsedChunks | None) -> None:
-        """Continue with an array that was dropped from memory; Stale if one of its used chunks has changed."""
+        """Go on as an array that was dropped from memory and opened again; Stale if one of its used chunks has changed."""
         present = self.current(version)
         if used_chunks is not None:
             present.resume(used_chunks)
@@ -244,7 +251,7 @@ class OpenArray:
 
     @cached_property
     def meaning(self) -> Meaning:
-        """What the array means."""
+        """What the metadata, and the surroundings of the array, say about its axes and its elements."""
         return self.surroundings.meaning(self.metadata, self.names, self.x_first)
 
     @property
@@ -252,18 +259,21 @@ class OpenArray:
         """The array's axes, in its own order."""
         return self.meaning.axes
 
-    def mtime_ns(self) -> int:
-        """Return the later mtime of metadata and directory of chunks. A chunk rewritten in place may change neither."""
+    def find_mtime_ns(self) -> int:
+        """Return the mtime of the metadata or of the directory of chunks, whichever is later.
+
+        Rewriting a chunk in place may change neither.
+        """
         try:
             return max(self.array.mtime_ns, self.array.chunks.mtime_ns())
         except FsbridgeError:  # the time of the chunks is not known
             return self.array.mtime_ns
 
-    def view(self, selection: Selection | None = None, name: str | None = None) -> View:
+    def make_view(self, selection: Selection | None = None, name: str | None = None) -> View:
         """Return the array, or a region of it, as file types see it."""
         if selection is None and name is None and self._view is not None:
             return self._view
-        chosen = selection or whole(self.metadata.shape)
+        chosen = selection or select_all(self.metadata.shape)
         view = View(name or self.name, self.metadata, chosen, self.meaning, self.x_first)
         if selection is None and name is None:
             self._view = view
@@ -271,12 +281,12 @@ class OpenArray:
 
     def open_beside(self, group: SourceMember, name: str, array: Array) -> OpenArray:
         """Open another array, which is a member of `group`."""
-        return self.shared.array(self._context, (*group.names, name), name, array, Look(self._context, group))
+        return self.shared.find_array(self._context, (*group.names, name), name, array, Look(self._context, group))
 
-    def labels(self, view: View, dimensions: Sequence[int]) -> Labels:
-        """Return what the indices of the given dimensions of a view are called.
+    def find_labels(self, view: View, dimensions: Sequence[int]) -> Labels:
+        """Return the labels of the given dimensions of a view, as far as they have any; no labels at all without dimensions.
 
-        An array beside has the labels, or the rows of a series have times at a rate. Without dimensions there are none.
+        Labels are the elements of another array, or for rows of a series their times.
         """
         labels: dict[int, Label] = {}
         for dimension in dimensions:
@@ -296,20 +306,27 @@ class OpenArray:
         return Labels(self.name, labels, self._read_words() if dimensions else {})
 
     def _read_words(self) -> dict[Path, NDArray[Any]]:
-        """Return the words that numbers stand for, by field. A field has none if one of its numbers has no word."""
+        """Return the words that numbers stand for, by field. A field is left out if one of its numbers has no word."""
         shape, dtype = self.metadata.shape, self.metadata.dtype.numpy
         wanted = self.meaning.values.words if dtype is not None else {}
-        texts = {path: self.surroundings.words(*place) for path, place in wanted.items() if _field(dtype, path).kind in "iu"}
+        texts = {
+            path: self.surroundings.words(*place) for path, place in wanted.items() if _find_field(dtype, path).kind in "iu"
+        }
         words = {path: listed for path, listed in texts.items() if listed is not None}
         if not any(words):
             return words
         if math.prod(shape) * self.metadata.dtype.itemsize > self.shared.generated_limit:
             return {}
-        elements = self.elements(self.current(self.version), whole(shape), range(len(shape)))
-        return {path: listed for path, listed in words.items() if _fit(_column(elements, path), len(listed))}
+        elements = self.read_elements(self.current(self.version), select_all(shape), range(len(shape)))
+        return {path: listed for path, listed in words.items() if _fit(_select_column(elements, path), len(listed))}
 
-    def reader(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> tuple[ElementReader, ChunkSupply]:
-        """Return a reader of a region in a memory order; TooLarge if there is no room for a band of chunks."""
+    def make_reader(
+        self, version: ArrayVersion, selection: Selection, order: Sequence[int]
+    ) -> tuple[ElementReader, ChunkSupply]:
+        """Return a reader of a region, and its supply of chunks. `order`: the region's dimensions, slowest first.
+
+        TooLarge if there is no room for a band of chunks.
+        """
         kept = selection.kept
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         full = (*dropped, *(kept[i] for i in order))
@@ -322,40 +339,42 @@ class OpenArray:
         room, read_ahead = self.chunks.cache.budget, self.shared.config.read_ahead
         return ElementReader(supply.metadata, selection, order, supply, room, read_ahead), supply
 
-    def elements(
+    def read_elements(
         self, version: ArrayVersion, selection: Selection, order: Sequence[int], most: int = VARIABLE_BYTES
     ) -> NDArray[Any]:
-        """Return all elements of a region, dimensions in `order`, for files that are made as a whole.
+        """Read all elements of a region, for files that are made as a whole.
 
-        TooLarge above `_WHOLE_BYTES`, or `most` bytes of elements of variable length.
+        `order`: the region's dimensions, slowest first.
+
+        TooLarge if they have more than `_WHOLE_BYTES`, or more than `most` bytes if they have a variable length.
         """
         nbytes = selection.size * self.metadata.dtype.itemsize
         if nbytes > _WHOLE_BYTES:
             raise TooLarge(f"the elements have {nbytes} bytes, and a file that is made as a whole holds {_WHOLE_BYTES}")
-        reader, supply = self.reader(version, selection, order)
+        reader, supply = self.make_reader(version, selection, order)
         try:
             if not self.metadata.dtype.itemsize:
                 return reader.read_objects(most)
             elements = reader.read(0, selection.size)
-            dtype = self.view().dtype
+            dtype = self.make_view().dtype
             return elements.view(dtype if dtype is not None else elements.dtype).reshape(reader.shape)
         finally:
             supply.close()
 
 
-def _column(elements: NDArray[Any], path: Path) -> NDArray[Any]:
+def _select_column(elements: NDArray[Any], path: Path) -> NDArray[Any]:
     for name in path:
         elements = elements[name]
     return elements
 
 
 def _fit(numbers: NDArray[Any], count: int) -> bool:
-    """True if all numbers are below `count`, or -1."""
+    """True if each number is at least -1, which means no word, and below `count`."""
     return not numbers.size or (int(numbers.min()) >= -1 and int(numbers.max()) < count)
 
 
-def _field(dtype: np.dtype[Any] | None, path: Path) -> np.dtype[Any]:
-    """Return the type of the field at a path."""
+def _find_field(dtype: np.dtype[Any] | None, path: Path) -> np.dtype[Any]:
+    """Return the type of the field at `path`, which is the type itself if the path is empty."""
     assert dtype is not None
     for name in path:
         dtype = dtype[name]

@@ -12,7 +12,7 @@ from fsbridge.errors import NotFound
 from fsbridge.layouts.chunks import Numbering
 from fsbridge.layouts.files.arrays.nodes import ArrayFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.arrays.selection import Selection, whole
+from fsbridge.layouts.files.arrays.selection import Selection, select_all
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.metadata import Index
 from fsbridge.threads.forking import cached_property
@@ -28,10 +28,10 @@ _BATCH_ENTRIES = 1000
 
 
 class PlaneSpace(Numbering, Space):
-    """All directories and files of planes of one version of an array, or of a region of it.
+    """All files of planes, and their directories, of one version of an array, or of a region of it.
 
-    The coordinates of a file are those of its plane and the number of its suffix. Nothing is made ready ahead: a plane is
-    made of chunks that its neighbours use too, so they are decoded already.
+    A file's coordinates are those of its plane and the number of its suffix. Nothing is prefetched: a plane consists of
+    chunks that its neighbours use too, so most are decoded already.
     """
 
     def __init__(self, array: OpenArray, selection: Selection | None) -> None:
@@ -39,11 +39,11 @@ class PlaneSpace(Numbering, Space):
         self.array = array
         self.version: Hashable = array.version
         self.identity = ("planes", array.names, selection, self.version)
-        self._region = rest = whole(array.metadata.shape) if selection is None else selection
+        self._region = rest = select_all(array.metadata.shape) if selection is None else selection
         dimensions = []
-        while len((view := array.view(rest)).shape) > 2:
+        while len((view := array.make_view(rest)).shape) > 2:
             dimensions.append(rest.kept[view.picture[0]])
-            rest = rest.at(dimensions[-1], 0)
+            rest = rest.cut_at(dimensions[-1], 0)
         if not dimensions:
             raise NotFound(f"{array.name}: a series of planes needs three dimensions")
         self._dimensions = tuple(dimensions)
@@ -51,24 +51,24 @@ class PlaneSpace(Numbering, Space):
 
     @property
     def depth(self) -> int:
-        """Number of coordinates of a plane: all dimensions but rows and columns."""
+        """The number of coordinates of a plane, one for each dimension except rows and columns."""
         return len(self._dimensions)
 
     @cached_property
     def listed_suffix(self) -> str | None:
-        """The suffix of the planes in a listing; None when no listed type can hold them."""
-        fits = reasons(self.array.view(self.selection((0,) * self.depth)))
+        """The suffix of the planes in a listing; None if no file type that is listed can hold them."""
+        fits = reasons(self.array.make_view(self.make_selection((0,) * self.depth)))
         return next((suffix for suffix in _LISTED_TYPES if fits[suffix] is None), None)
 
-    def selection(self, at: Index) -> Selection:
-        """Return the region that is the plane at those coordinates."""
+    def make_selection(self, at: Index) -> Selection:
+        """Return the region that consists of the plane at the coordinates `at`."""
         selection = self._region
         for dimension, coordinate in zip(self._dimensions, at, strict=True):
-            selection = selection.at(dimension, coordinate)
+            selection = selection.cut_at(dimension, coordinate)
         return selection
 
     def spell_coordinate(self, axis: int, coordinate: int) -> str:
-        """Return a coordinate as it appears in names: with leading zeros."""
+        """Return a coordinate as names have it, with leading zeros. `axis`: its number among a plane's coordinates."""
         return f"{coordinate:0{max(4, len(str(self.counts[axis] - 1)))}d}"
 
     def node(self, position: int) -> AnyNode:
@@ -84,7 +84,7 @@ class PlaneSpace(Numbering, Space):
 
 
 class SlicesDirectory(Directory):
-    """Planes, or directories of planes, along one axis. `at`: coordinates along the axes above it."""
+    """Planes, or directories of planes, along one axis. `at`: coordinates along the axes above this one."""
 
     __slots__ = ("_at", "_deeper", "extent", "slot", "space", "version")
 
@@ -101,12 +101,12 @@ class SlicesDirectory(Directory):
         self._deeper = len(at) + 1 < space.depth
 
     def attrs(self) -> Attrs:
-        return Attrs("directory", 0, self.space.array.mtime_ns())
+        return Attrs("directory", 0, self.space.array.find_mtime_ns())
 
     def lookup(self, name: bytes) -> AnyNode:
-        """Return the directory of that name, or the plane in any file type that can hold it."""
+        """Return the directory of that name, or the plane as any file type that can hold it."""
         number, dot, suffix = name.decode("ascii", "replace").partition(".")
-        at = (*self._at, self._coordinate(number))
+        at = (*self._at, self._parse_coordinate(number))
         if self._deeper:
             if dot:
                 raise NotFound(f"{name!r} has a suffix, but this directory holds only directories of planes")
@@ -115,14 +115,17 @@ class SlicesDirectory(Directory):
             raise NotFound(f"{name!r} is no plane")
         space = self.space
         if space.array.version != space.version:  # chunks have changed since this directory was made
-            return ArrayFile(space.array, suffix, space.selection(at), number)
+            return ArrayFile(space.array, suffix, space.make_selection(at), number)
         return PlaneFile(space, at, suffix)
 
     def settle(self) -> None:
         self.space.array.settle()
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """Yield the members. Sizes and times are those of the first plane, because all planes have the same."""
+        """Yield the members.
+
+        Their sizes and times are those of the first plane, because they are the same for all planes.
+        """
         space, suffix = self.space, "" if self._deeper else self.space.listed_suffix
         if not self.extent or suffix is None:
             return
@@ -135,7 +138,7 @@ class SlicesDirectory(Directory):
             numbers = range(start, min(start + _BATCH_ENTRIES, self.extent))
             yield [Entry(f"{space.spell_coordinate(axis, i)}{ending}".encode(), attrs, base + i * step) for i in numbers]
 
-    def _coordinate(self, text: str) -> int:
+    def _parse_coordinate(self, text: str) -> int:
         if text.isascii() and text.isdigit() and int(text) < self.extent:
             coordinate = int(text)
             if text == self.space.spell_coordinate(len(self._at), coordinate):
@@ -144,7 +147,7 @@ class SlicesDirectory(Directory):
 
 
 class PlaneFile(File):
-    """One plane in one file type. Its header is only made when more than the node's number is needed."""
+    """One plane as a file of one type. Its header is made late, because often only the node's number is needed."""
 
     __slots__ = ("_at", "_file", "_space", "_suffix", "version")
 
@@ -181,7 +184,7 @@ class PlaneFile(File):
         if self._file is None:
             space = self._space
             name = space.spell_coordinate(space.depth - 1, self._at[-1])
-            file = ArrayFile(space.array, self._suffix, space.selection(self._at), name, space.version)
+            file = ArrayFile(space.array, self._suffix, space.make_selection(self._at), name, space.version)
             file.version = space.version  # kept for each file that was open; the file's number says the rest
             self._file = file
         return self._file

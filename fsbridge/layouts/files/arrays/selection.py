@@ -24,7 +24,7 @@ _ITEM = re.compile(r"\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-
 
 
 class Pick(NamedTuple):
-    """The `length` positions `start`, `start + step`, ... of one dimension. `dropped`: the index is an integer."""
+    """The positions `start`, `start + step`, ... of one dimension, `length` of them. `dropped`: the index is an integer."""
 
     start: int
     step: int
@@ -39,13 +39,13 @@ class Pick(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """One pick for each dimension of the array."""
+    """A region of an array: one pick for each dimension."""
 
     picks: tuple[Pick, ...]
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The dimensions of the array that are not dropped, by number."""
+        """The numbers of the dimensions that are not dropped."""
         return tuple(i for i, pick in enumerate(self.picks) if not pick.dropped)
 
     @property
@@ -58,12 +58,18 @@ class Selection:
         """Number of elements."""
         return math.prod(pick.length for pick in self.picks)
 
-    def axes(self, axes: Axes) -> Axes:
-        """Return the region's axes, one per kept dimension, with spacing and offset changed by the steps and starts."""
+    def cut_axes(self, axes: Axes) -> Axes:
+        """Convert the array's axes to those of the region.
+
+        Each kept dimension has one, moved by the start of its pick and stretched by its step.
+        """
         return tuple(_move(axes[i], self.picks[i]) for i in self.kept)
 
-    def affine(self, affine: Affine | None) -> Affine | None:
-        """Return where the region's elements lie; None if that is unknown, or if a dimension of it is dropped."""
+    def cut_affine(self, affine: Affine | None) -> Affine | None:
+        """Convert where the array's elements lie to where the region's do.
+
+        None if it is unknown, or if a dimension that it depends on is dropped.
+        """
         kept = self.kept
         if affine is None or not set(affine.dimensions).issubset(kept):
             return None
@@ -75,20 +81,20 @@ class Selection:
             tuple(start + by for start, by in zip(affine.offset, moved, strict=True)),
         )
 
-    def at(self, dimension: int, position: int) -> Selection:
-        """Return the region at one `position` of `dimension`, an index into `picks`: the dimension is dropped."""
+    def cut_at(self, dimension: int, position: int) -> Selection:
+        """Return the region at one `position` of `dimension`, which is then dropped. `dimension`: an index into `picks`."""
         pick = self.picks[dimension]
         one = Pick(pick.start + position * pick.step, 1, 1, True)
         return Selection((*self.picks[:dimension], one, *self.picks[dimension + 1 :]))
 
 
-def whole(shape: tuple[int, ...]) -> Selection:
-    """Return the selection of all of an array."""
+def select_all(shape: tuple[int, ...]) -> Selection:
+    """Return the selection of a whole array."""
     return Selection(tuple(Pick(0, 1, n) for n in shape))
 
 
 def parse_region(text: str, shape: tuple[int, ...]) -> Selection:
-    """Parse what numpy's `array[text]` selects by integers, slices and one `...`. ValueError says what is wrong."""
+    """Parse a region as numpy's `array[text]` has it: integers, slices and one `...`. ValueError says what is wrong."""
     items = text.split(",")
     if len(items) > 1 and not items[-1].strip():
         items.pop()  # a trailing comma is allowed, as in a[1:2,]
@@ -101,10 +107,10 @@ def parse_region(text: str, shape: tuple[int, ...]) -> Selection:
     missing = [":"] * (len(shape) - given)
     position = dots[0] if dots else len(items)
     items[position : position + len(dots)] = missing
-    return Selection(tuple(_pick(item, n) for item, n in zip(items, shape, strict=True)))
+    return Selection(tuple(_parse_item(item, n) for item, n in zip(items, shape, strict=True)))
 
 
-def _pick(item: str, length: int) -> Pick:
+def _parse_item(item: str, length: int) -> Pick:
     match = _ITEM.fullmatch(item)
     if match is None or not item.strip():
         raise ValueError(f"{item!r} is neither an integer nor a slice")
@@ -133,7 +139,7 @@ Span = tuple[int, int]
 
 
 class Run(NamedTuple):
-    """Consecutive positions of one dimension of the region that lie in the same chunk.
+    """Consecutive positions of one dimension of the region, with elements in the same chunk.
 
     `first`, `length`: the positions; `chunk`: the chunk's coordinate in the grid; `start`, `step`: places in the chunk.
     """
@@ -146,13 +152,13 @@ class Run(NamedTuple):
 
     @property
     def inside(self) -> slice:
-        """Return the positions within the chunk as a slice."""
+        """The places within the chunk, as a slice."""
         stop = self.start + self.length * self.step
         return slice(self.start, stop if stop >= 0 else None, self.step)
 
 
-def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, tuple[Span, ...]]]:
-    """Split elements [start, stop) of an array in C order into boxes, each with the number of its first element.
+def split_into_boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, tuple[Span, ...]]]:
+    """Split elements [start, stop) of an array in C order into boxes. Yields each with the number of its first element.
 
     Each box is contiguous in C order. There are at most twice as many boxes as dimensions.
     """
@@ -165,21 +171,21 @@ def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, tu
     first, begin = divmod(start, row)
     last, end = divmod(stop, row)
     if first == last:
-        for offset, box in boxes(shape[1:], begin, end):
+        for offset, box in split_into_boxes(shape[1:], begin, end):
             yield first * row + offset, ((first, first + 1), *box)
         return
     if begin:
-        for offset, box in boxes(shape[1:], begin, row):
+        for offset, box in split_into_boxes(shape[1:], begin, row):
             yield first * row + offset, ((first, first + 1), *box)
         first += 1
     if first < last:
         yield first * row, ((first, last), *((0, extent) for extent in shape[1:]))
     if end:
-        for offset, box in boxes(shape[1:], 0, end):
+        for offset, box in split_into_boxes(shape[1:], 0, end):
             yield last * row + offset, ((last, last + 1), *box)
 
 
-def runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> Iterator[Run]:
+def split_into_runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> Iterator[Run]:
     """Split the positions `span` of one dimension's pick into runs, each within one chunk."""
     edge = grid.edges[dimension]
     bounds = None if isinstance(edge, int) else [0, *accumulate(edge)]
@@ -199,13 +205,13 @@ def runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> Iterator[Ru
         position += count
 
 
-def band(
+def find_band(
     grid: ChunkGrid, selection: Selection, dimensions: Sequence[int], shape: Sequence[int], element: int
 ) -> tuple[tuple[Span, ...], int | None]:
-    """Return a box that touches all chunks of the band of `element`, and the next band's first element, if any.
+    """Return a box that touches all chunks of the band of `element`, and the next band's first element.
 
-    Take the slowest dimension in which chunks are longer than one element. The chunks at one position of it, and of all
-    slower dimensions, are a band.
+    The latter is None after the last band. A band consists of all chunks at one position of each of the slowest dimensions;
+    the last of these is the slowest one in which chunks are longer than one element.
     """
     cell: list[int] = []
     following: int | None = None
@@ -214,7 +220,7 @@ def band(
         position, element = divmod(element, row) if row else (0, 0)
         cell.append(position)
         if grid.edges[dimension] != 1 or i == len(dimensions) - 1:
-            next_runs = list(islice(runs(grid, dimension, selection.picks[dimension], (position, shape[i])), 2))
+            next_runs = list(islice(split_into_runs(grid, dimension, selection.picks[dimension], (position, shape[i])), 2))
             following = next_runs[1].first if len(next_runs) > 1 else shape[i]
             break
     first = 0

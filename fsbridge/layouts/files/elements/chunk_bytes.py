@@ -25,20 +25,26 @@ def native_order(metadata: ArrayMetadata) -> tuple[int, ...]:
 
 
 def kept_order(metadata: ArrayMetadata, selection: Selection, order: Sequence[int]) -> tuple[int, ...]:
-    """Return the order in which chunks are kept for a file in `order`: their own if both have the same fastest dimension."""
+    """Return the memory order in which chunks are kept for a file in the order `order`.
+
+    It is the chunks' own order if that has the same fastest dimension as the file's, else the file's.
+    """
     native = native_order(metadata)
     kept = {i for i, pick in enumerate(selection.picks) if not pick.dropped}
     return native if _find_fastest(metadata, native, kept) == _find_fastest(metadata, order, kept) else tuple(order)
 
 
 def _find_fastest(metadata: ArrayMetadata, order: Sequence[int], kept: set[int]) -> int | None:
-    """Return the fastest dimension in `order` that the region keeps and in which chunks are longer than 1, if any."""
+    """Return the fastest dimension in `order` that the region keeps and along which chunks are longer than 1.
+
+    None without one.
+    """
     edges = metadata.grid.edges
     return next((i for i in reversed(order) if edges[i] != 1 and i in kept), None)
 
 
 class Arrangement:
-    """The memory order in which chunks of an array are kept: `order` has the dimensions, slowest first."""
+    """The memory order in which chunks of an array are kept. `order`: all dimensions, slowest first."""
 
     def __init__(self, metadata: ArrayMetadata, order: tuple[int, ...]) -> None:
         self.order = order
@@ -90,10 +96,10 @@ def copy_part(
     read: Ranges,
     most: int = RANGE_BYTES,
 ) -> None:
-    """Copy `chunk[source]` to `out`, dimensions in the array's order.
+    """Copy the elements `chunk[source]` to `out`, which has the dimensions in the array's order.
 
-    `shape`: of the chunk; `order`: its dimensions, slowest first, as they lie in memory. `read` gets ranges from the first
-    to the last wanted element. The region is split along its slowest dimensions until no range has more than `most` bytes.
+    `shape`: of the chunk; `order`: its dimensions, slowest first, as they lie in memory. `read` is called for ranges of
+    bytes of the chunk. The region is split along its slowest dimensions until no range has more than `most` bytes.
     """
     strides = [0] * len(shape)
     stride = out.itemsize
@@ -118,7 +124,10 @@ def _copy(
     read: Ranges,
     most: int,
 ) -> None:
-    """Copy a part. `picks`: start, step and count for each dimension of `out`; `ranks`: its place in memory (0: slowest)."""
+    """Copy a part of a chunk to `out`.
+
+    `picks`: start, step and count for each dimension of `out`; `ranks`: each dimension's place in memory (0: slowest).
+    """
     if 0 in out.shape:
         return
     ends = [sorted((start * stride, (start + (count - 1) * step) * stride))
@@ -167,7 +176,7 @@ def decode_items(kind: str, data: memoryview, count: int) -> list[str | bytes]:
 
 
 def fill_item(kind: str, fill: bytes | str | None) -> str | bytes:
-    """Return the value of an element that is not stored."""
+    """Return the value of an element of variable length in a chunk that is not stored."""
     if kind == "vlen-utf8":
         return fill if isinstance(fill, str) else (fill or b"").decode("utf-8", "replace")
     return fill if isinstance(fill, bytes) else b""

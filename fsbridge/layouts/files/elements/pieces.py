@@ -57,7 +57,7 @@ class FoundChunks:
 
 
 def find_stored(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
-    """Yield the indices of stored chunks that begin with `prefix`, `most` at most."""
+    """Yield the indices of stored chunks that begin with `prefix`, at most `most` of them."""
     if len(prefix) == rank:
         yield prefix
         return
@@ -76,7 +76,7 @@ def find_stored(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class SlabLimits:
-    """Limits for cutting large chunks into slabs."""
+    """Limits that decide whether, and how, large chunks are cut into slabs."""
 
     slab_bytes: int = MIB // 2
     """Least bytes of a slab for a reader of few slabs."""
@@ -100,9 +100,9 @@ _FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Says which decoded bytes of a chunk are meant: [start, start + size), all of it or a slab. It does not hold them.
+    """Names the decoded bytes [start, start + size) of a chunk, without holding them: the whole chunk, or one slab of it.
 
-    `index`: its place in the grid of pieces.
+    `index`: the piece's place in the grid of pieces.
     """
 
     index: Index
@@ -118,7 +118,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Slabs:
-    """Every chunk is cut along `dimension` into `count` slabs of equal size."""
+    """How every chunk is cut: along `dimension`, into `count` slabs of equal size."""
 
     dimension: int = 0
     count: int = 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB
 from fsbridge.errors import TooLarge
-from fsbridge.layouts.files.arrays.selection import Selection, Span, band, boxes, runs
+from fsbridge.layouts.files.arrays.selection import Selection, Span, find_band, split_into_boxes, split_into_runs
 from fsbridge.layouts.files.elements.chunk_bytes import bits, decode_items, fill_item, native_order
 from fsbridge.layouts.files.elements.pieces import Piece
 from fsbridge.layouts.files.elements.supply import ChunkSupply
@@ -61,9 +61,9 @@ class ElementReader:
         read_ahead: bool = True,
         group_chunks: int = GROUP_CHUNKS,
     ) -> None:
-        """`room`: size of the cache in bytes; `read_ahead`: False if `fetch` does nothing.
+        """`room`: size of the cache in bytes; `read_ahead`: False if `fetch` is to do nothing.
 
-        `group_chunks`: most chunks that are looked at together.
+        `group_chunks`: the most chunks that are opened together.
         """
         self._metadata = metadata
         self._selection = selection
@@ -113,7 +113,7 @@ class ElementReader:
         """Return elements [start, stop) if they lie in a few chunks, all of them in memory; else None. Never blocks."""
         out = np.empty(stop - start, bits(self._size))
         left = _FEW
-        for first, box in boxes(self._shape, start, stop):
+        for first, box in split_into_boxes(self._shape, start, stop):
             shape = [high - low for low, high in box]
             target = out[first - start : first - start + math.prod(shape)].reshape(shape)
             for part in self._parts(box):
@@ -130,7 +130,7 @@ class ElementReader:
     def read_into(self, start: int, stop: int, out: memoryview) -> None:
         """Read elements [start, stop) into `out`, which has exactly their size."""
         elements = np.frombuffer(out, bits(self._size))
-        for first, box in boxes(self._shape, start, stop):
+        for first, box in split_into_boxes(self._shape, start, stop):
             shape = [high - low for low, high in box]
             self._fill(elements[first - start : first - start + math.prod(shape)].reshape(shape), box)
 
@@ -153,9 +153,9 @@ class ElementReader:
             left -= len(chunks)
 
     def give_up(self, start: int, stop: int) -> int:
-        """Note that elements [start, stop) will not be read again: the chunks of whole bands among them may be dropped.
+        """Note that elements [start, stop) will not be read again. The chunks of whole bands among them may then be dropped.
 
-        Returns the first element of the first band that stays.
+        Returns the first element of the first band that is kept.
         """
         for _ in range(_REMEMBERED_BANDS):
             box, following = self._band(start)
@@ -167,7 +167,7 @@ class ElementReader:
         return start
 
     def _band(self, element: int) -> tuple[tuple[Span, ...], int | None]:
-        return band(self._metadata.grid, self._selection, self._dimensions, self._shape, element)
+        return find_band(self._metadata.grid, self._selection, self._dimensions, self._shape, element)
 
     def read_objects(self, most: float = math.inf) -> NDArray[Any]:
         """Return all elements of variable length: texts or bytes. TooLarge if they have more than `most` bytes."""
@@ -246,7 +246,7 @@ class ElementReader:
             low = spans[i][0] if i in spans else 0
             cut.append([
                 (run.chunk, run.inside if i in spans else run.start, slice(run.first - low, run.first - low + run.length))
-                for run in runs(grid, i, picks[i], spans.get(i, (0, 1)))
+                for run in split_into_runs(grid, i, picks[i], spans.get(i, (0, 1)))
             ])  # fmt: skip
         dropped, back = len(picks) - len(box), self._back
         for chosen in product(*cut):

@@ -60,7 +60,10 @@ class Spill:
 
 
 class SpillFile:
-    """Slots of `slot` bytes in a file without a name. If it is full, the least recently used chunk is dropped."""
+    """A file without a name that keeps chunks in slots of `slot` bytes.
+
+    If it cannot grow, the least recently used chunk is dropped.
+    """
 
     def __init__(self, spill: Spill, slot: int, reserved: int = 0) -> None:
         """`reserved`: slots that must be there from the beginning; TooLarge if there is no room for them."""
@@ -90,7 +93,10 @@ class SpillFile:
         return TooLarge(f"{needed} bytes of decoded chunks must be kept beside the cache, {words}")
 
     def _grow(self, slots: int) -> bool:
-        """Allocate more slots; False if there is no room (the lock is held, or no other thread knows the file yet)."""
+        """Allocate more slots; False if there is no room.
+
+        The caller holds the lock, or is the only thread that knows the file.
+        """
         amount = slots * self._slot
         if not self._spill.take(amount):
             return False
@@ -129,7 +135,7 @@ class SpillFile:
         return key in self._used
 
     def put(self, key: Hashable, data: memoryview) -> None:
-        """Keep a chunk, if there is room or another one can go."""
+        """Keep a chunk if there is room for it, or if another chunk can be dropped for it."""
         with self._lock:
             if key in self._used or self._file < 0:
                 return

@@ -46,7 +46,7 @@ _DAMAGED_CHUNKS = 64
 
 
 class ChunkSupply:
-    """Chunks for one open file. Thread-safe."""
+    """Finds and decodes chunks for the readers of one open file. Thread-safe."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class ChunkSupply:
 
     @property
     def metadata(self) -> ArrayMetadata:
-        """The array's metadata for its reader: if chunks are cut into slabs, the grid is that of the slabs."""
+        """The array's metadata for its reader. If chunks are cut into slabs, its grid is the grid of slabs."""
         return self._metadata
 
     @property
@@ -223,7 +223,7 @@ class ChunkSupply:
             self._fetched.clear()
 
     def give_up(self, index: Index) -> None:
-        """Note that a piece is not expected to be read again: it is the first to go when room is needed."""
+        """Note that a piece is not expected to be read again, so that it is dropped first when room is needed."""
         chunk = self._chunks.known.get(self._slabs.chunk(index))
         if chunk is not None:
             piece = self._slabs.piece(index, chunk)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from fsbridge.layouts.files.arrays.colors import color_axis
+from fsbridge.layouts.files.arrays.colors import find_color_axis
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.filetypes import envi, h5, meta, mrc, nii, npy, nrrd, pictures, previews, text, tiff
 from fsbridge.layouts.files.filetypes.filetype import TOO_LARGE, FileType, find_narrow
@@ -42,7 +42,7 @@ SUFFIXES = tuple(sorted([*FILE_TYPES, *ALIASES, "json"], key=len, reverse=True))
 
 
 def _thresholds() -> Mapping[Callable[[View], int], Sequence[int]]:
-    """Return the limits of all file types, grouped by the function that measures the limited quantity of a view."""
+    """Return the limits of all file types, by the function that measures what they limit."""
     limits: dict[Callable[[View], int], set[int]] = {}
     for limit in (TOO_LARGE, *(limit for kind in FILE_TYPES.values() for limit in kind.limits)):
         limits.setdefault(limit.measure, set()).add(limit.most)
@@ -54,7 +54,10 @@ _NAMINGS = tuple(dict.fromkeys(kind.can_name for kind in FILE_TYPES.values() if 
 
 
 class _Alike:
-    """A key for a view: equal to another key if the same file types fit. Shared metadata are compared by identity first."""
+    """A key for a view. Views with equal keys can be held by the same file types.
+
+    Shared metadata are compared by identity first, which is faster.
+    """
 
     __slots__ = ("_beside", "_parts", "view")
 
@@ -62,7 +65,7 @@ class _Alike:
         named = tuple([can_name(view.name) for can_name in _NAMINGS])
         self.view = view
         # What matters besides metadata.
-        self._beside = _sizes(view), view.x_first, named, color_axis(view), find_narrow(view), view.dtype
+        self._beside = _sizes(view), view.x_first, named, find_color_axis(view), find_narrow(view), view.dtype
         self._parts: tuple[object, ...] | None = None
 
     def __hash__(self) -> int:
@@ -75,7 +78,7 @@ class _Alike:
 
     @property
     def parts(self) -> tuple[object, ...]:
-        """What matters of the array's metadata."""
+        """The parts of the array's metadata that file types look at."""
         if self._parts is None:
             metadata, dtype = self.view.metadata, self.view.metadata.dtype
             numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
@@ -86,14 +89,14 @@ class _Alike:
 def _sizes(view: View) -> tuple[object, ...]:
     """Return what file types need to know about the shape: its rank, whether it is empty, and which limits it exceeds.
 
-    Similar arrays mostly differ in their shapes, and checking all file types anew for each takes 0.3 ms.
+    Similar arrays mostly differ in their shapes, and asking all file types again for each takes 0.3 ms.
     """
     sides = [bisect_left(most, measure(view)) for measure, most in _THRESHOLDS.items()]
     return len(view.shape), 0 in view.shape, *sides
 
 
 def reasons(view: View) -> Mapping[str, str | None]:
-    """Return for each file type None if it can hold the array, else why it cannot."""
+    """Return why a file type cannot hold the array, by suffix of the file type; None if it can."""
     return _reasons(_Alike(view))
 
 
@@ -103,7 +106,7 @@ def _reasons(key: _Alike) -> Mapping[str, str | None]:
 
 
 def list_suffixes(view: View, wanted: Sequence[str]) -> list[str]:
-    """Return the suffixes of the files that a listing with `--files wanted` shows: those that can hold the array."""
+    """Return the suffixes of the array's files that a listing with `--files wanted` shows."""
     fits = reasons(view)
     suffixes: list[str] = []
     for suffix in chain.from_iterable(SEVERAL.get(one, (one,)) for one in wanted):

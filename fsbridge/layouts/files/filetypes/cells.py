@@ -29,7 +29,10 @@ _LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
 
 class Spelling(NamedTuple):
-    """How the elements of a column are written. `unit`: what the first line says of them besides their name, if anything."""
+    """How the elements of a column are written.
+
+    `unit`: written in the first line after the column's name, if there is one.
+    """
 
     cells: Callable[[NDArray[Any]], list[str]]
     unit: str | None = None
@@ -40,9 +43,9 @@ class Spelling(NamedTuple):
 
 
 def spelling(meaning: Values, elements: NDArray[Any], absent: str = "", path: Path = ()) -> Spelling:
-    """Return how elements are written: dates, names, lists, or plainly. `absent` is written for those that are missing.
+    """Return how the elements of a column are written: as dates, names, lists, or plainly. `absent`: for missing elements.
 
-    `elements`: all of the column, because dates are written as such only if all of them can be. `path`: of the field.
+    `elements`: the whole column, because dates are only written as dates if all of them can be. `path`: of the field.
     """
     missing = meaning.missing if not path else ()
     if path in meaning.names:
@@ -62,25 +65,25 @@ def spelling(meaning: Values, elements: NDArray[Any], absent: str = "", path: Pa
 
 
 def add_words(meaning: Values, words: Mapping[Path, NDArray[Any]]) -> Values:
-    """Return the meaning of numbers that stand for words, by field; -1 has none."""
+    """Return `meaning` with the words that numbers stand for, by field; -1 stands for no word."""
     named = {path: {-1: "", **dict(enumerate(cells_of(listed)))} for path, listed in words.items()}
     return replace(meaning, names={**meaning.names, **named})
 
 
 def header_of(names: Sequence[str]) -> list[str]:
-    """Return the first line. Names that are all numbers get a letter: many readers would take them for a row of numbers."""
+    """Return the cells of the first line. If all names are numbers each gets a letter: readers would take them for a row."""
     return [f"c{name}" for name in names] if all(map(_is_number, names)) else list(names)
 
 
 def column_names(name: str, labels: NDArray[Any], meaning: Values) -> list[str]:
-    """Return the names of columns by the coordinates of a dimension: texts as they are, others as `NAME=VALUE`."""
+    """Return names for the columns along a dimension with labels: texts as they are, other labels as `NAME=VALUE`."""
     style = spelling(meaning, labels)
     cells, isolated = style.cells(labels), labels.dtype.kind in "OSU"
     return cells if isolated else [f"{style.head(name)}={cell}" for cell in cells]
 
 
 def join_letters(letters: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of letters without its last dimension, which has the letters of each text."""
+    """Join the letters along the last dimension to texts."""
     import numpy as np
 
     length = letters.shape[-1]
@@ -107,7 +110,7 @@ def _spell_dates(dates: Dates, missing: Sequence[int | float], unit: str, values
 
 
 def _find_dates(values: NDArray[Any], missing: Sequence[int | float], dates: Dates) -> NDArray[Any] | None:
-    """Return the dates of numbers, NaT for missing ones; None if ISO 8601 cannot write all of them."""
+    """Convert numbers to dates, missing ones to NaT; None if ISO 8601 cannot write all of them."""
     import numpy as np
 
     places = _find_missing(values, missing)
@@ -121,7 +124,7 @@ def _find_dates(values: NDArray[Any], missing: Sequence[int | float], dates: Dat
 
 
 def _parse_type(spelled: str) -> np.dtype[Any]:
-    """Return the type that numpy spells so: `<i4`, or a list of fields."""
+    """Return the type that numpy spells like this: `<i4`, or a list of fields."""
     import numpy as np
 
     try:
@@ -134,7 +137,7 @@ def _parse_type(spelled: str) -> np.dtype[Any]:
 
 
 def _spell_lists(dtype: np.dtype[Any], names: Names, values: NDArray[Any]) -> list[str]:
-    """Return lists of numbers, or of their names, as JSON, with `NaN` for numbers that are none."""
+    """Return each element as a list in JSON's spelling, of numbers or of their `names`, with `NaN` for what is no number."""
     import numpy as np
 
     cells = []
@@ -147,14 +150,14 @@ def _spell_lists(dtype: np.dtype[Any], names: Names, values: NDArray[Any]) -> li
 
 
 def list_of(cells: Sequence[str], is_text: bool) -> str:
-    """Return cells as one list, in JSON's spelling."""
+    """Join cells to one list in JSON's spelling."""
     return "[" + ", ".join(json.dumps(cell, ensure_ascii=False) if is_text else cell for cell in cells) + "]"
 
 
 def cells_of(values: NDArray[Any], missing: Sequence[int | float] = (), absent: str = "") -> list[str]:
-    """Return each value as text that reads back as the same value, `absent` for those that the source calls missing.
+    """Return each value as text that reads back as the same value, or as `absent` if the source calls it missing.
 
-    `missing`: numbers that stand for such elements, as the element type has them.
+    `missing`: the values that the source calls missing.
     """
     return _blank_missing(_spell(values), values, missing, absent)
 
@@ -170,7 +173,7 @@ def _blank_missing(cells: list[str], values: NDArray[Any], missing: Sequence[int
 
 
 def _find_missing(values: NDArray[Any], missing: Sequence[int | float]) -> NDArray[np.bool_] | None:
-    """Return which elements are missing; None if none can be."""
+    """Return an array that is True where an element is missing; None if no element can be missing."""
     import numpy as np
 
     if values.dtype.kind in "mM":
@@ -204,7 +207,7 @@ def _spell(values: NDArray[Any]) -> list[str]:
 
 
 def _mark_nans(texts: Iterable[str]) -> list[str]:
-    """Return texts of numbers, with `NaN` for `nan`: polars reads `nan` as text, and pandas and DuckDB read either."""
+    """Write `NaN` in place of `nan`: polars takes `nan` for text, and pandas and DuckDB read both."""
     return ["NaN" if text == "nan" else text for text in texts]
 
 
@@ -226,14 +229,17 @@ def _spell_word(value: Any) -> str:
 
 
 def width(dtype: np.dtype[Any]) -> int:
-    """Return the number of columns of a compound, at least."""
+    """Return the least number of columns of a table of such elements: one for each number in each field."""
     if dtype.subdtype is not None:
         return math.prod(dtype.shape) * width(dtype.base)
     return sum(width(dtype[field]) for field in dtype.names or ()) or 1
 
 
 class CompoundColumn(NamedTuple):
-    """A column of a compound: its path of fields, and `steps`: these, and the numbers within those that are arrays."""
+    """One column of a compound.
+
+    `path`: names of nested fields; `steps`: the same, with the number of the element after each field that is an array.
+    """
 
     path: Path
     steps: tuple[str | int, ...]
@@ -243,7 +249,7 @@ class CompoundColumn(NamedTuple):
         return ".".join(map(str, self.steps))
 
     def of(self, elements: NDArray[Any]) -> NDArray[Any]:
-        """Return the column of some elements."""
+        """Return the values of the column in `elements`."""
         for step in self.steps:
             elements = elements[step] if isinstance(step, str) else elements.reshape(len(elements), -1)[:, step]
         return elements

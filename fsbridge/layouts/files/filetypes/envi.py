@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsbridge.layouts.files.arrays.colors import color_axis
-from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.arrays.colors import find_color_axis
+from fsbridge.layouts.files.arrays.extents import FileMap, View, make_whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, check_dtype
 from fsbridge.layouts.files.filetypes.geometry import Georeference, georeference, number, offset, plane_names, spacing
 from fsbridge.layouts.files.filetypes.projections import esri_text
@@ -23,8 +23,8 @@ MAX_BANDS = 4096
 
 
 def envi(view: View) -> FileMap:
-    """Return the plan of a file of the elements, band by band."""
-    return whole_file(view, b"", view.picture, check_dtype(view, *_TYPES))
+    """Return the plan of a file with the elements alone, band by band."""
+    return make_whole_file(view, b"", view.picture, check_dtype(view, *_TYPES))
 
 
 def envi_header(view: View) -> FileMap:
@@ -62,14 +62,17 @@ def envi_header(view: View) -> FileMap:
 
 
 def _replace_char(char: str) -> str:
-    """Return the character; a space in place of a comma or a brace, which would end the name, and of all but plain ASCII."""
+    """Return the character, or a space if it is a comma, a brace, or no printable ASCII.
+
+    Commas and braces would end the name in the header.
+    """
     return char if char.isascii() and char.isprintable() and char not in ",{}" else " "
 
 
 def _map_info(view: View) -> str | None:
-    """Return ENVI's `map info`: the tie point is the outer corner of the first pixel, and lines go from north to south.
+    """Return ENVI's `map info`, with the tie point at the first pixel's outer corner. Lines must go from north to south.
 
-    ENVI cannot express another direction. So a picture with lines that go up, or are turned, has no `map info`.
+    ENVI cannot express another direction, so a picture with lines that go up or are turned has no `map info`: None.
     """
     location = _georeference(view)
     if location is not None:
@@ -95,12 +98,12 @@ def _map_info(view: View) -> str | None:
 
 
 def _georeference(view: View) -> Georeference | None:
-    """Return the place of a map that has its colours in bands, and not in elements."""
-    return georeference(view) if color_axis(view) in (None, view.picture[0]) else None
+    """Return the place of a map; None if it is not known, or if colours do not come first: ENVI keeps each in a band."""
+    return georeference(view) if find_color_axis(view) in (None, view.picture[0]) else None
 
 
 def _system(view: View) -> str | None:
-    """Return the well-known text of a map in a projection; None if it is no such map, or its parameters are not known."""
+    """Return the projection of a map as well-known text; None if it has none, or if its parameters are not known."""
     location = _georeference(view)
     return None if location is None or location.system.projection is None else esri_text(location.system.projection)
 

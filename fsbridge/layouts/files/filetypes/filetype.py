@@ -23,7 +23,7 @@ Check = Callable[[View], None]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that a file can hold of what `measure` returns. `reason`: why an array above it has no such file, for people.
+    """The most that a file can hold. `measure` returns how much a view has; `reason`: for people, why it is too much.
 
     Listings treat arrays as equal if all limits of all file types give the same results for their shapes. So a check that
     depends on the shape in any other way must be a `Limit`.
@@ -120,7 +120,7 @@ def check_dtype(view: View, *allowed: str) -> np.dtype[Any]:
 
 
 def find_narrow(view: View) -> np.dtype[Any] | None:
-    """Return the smallest type of 16 or 32 bits that is known to hold all elements of 64 bits; None if neither is."""
+    """Return the smallest type, of 16 or 32 bits, that is known to hold all elements of 64 bits; None if there is none."""
     dtype = view.dtype
     greatest = view.meaning.values.greatest
     if dtype is None or greatest is None or dtype.kind not in "iu" or dtype.itemsize != 8:
@@ -132,10 +132,10 @@ def find_narrow(view: View) -> np.dtype[Any] | None:
 
 
 def narrow_dtype(view: View, *allowed: str) -> np.dtype[Any]:
-    """Return the dtype as `check_dtype` does, but 32 bits for elements of 64 bits that are known to fit.
+    """Return what `check_dtype` returns, but a narrower type for elements of 64 bits that are known to fit into one.
 
-    It has 16 bits if the elements fit and the file type lacks types of 32. Programs that read labels support no wider
-    types. Each element is checked when it is read.
+    It has 32 bits, or 16 if the elements fit and the file type has no types of 32. Programs that read labels support no
+    wider types. Each element is checked when it is read.
     """
     small = find_narrow(view)
     if small is None or not {"u2", "u4"} & {*allowed}:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fsbridge.layouts.files.arrays.colors import color_axis, color_order
+from fsbridge.layouts.files.arrays.colors import find_color_axis, order_colors
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.filetypes.projections import geotiff_keys
 from fsbridge.meaning import Axis, System
@@ -26,9 +26,9 @@ from fsbridge.meaning.units import convert
 
 
 def volume(view: View) -> tuple[int, ...]:
-    """Return the region's dimensions, slowest first, for volume formats: axes named x, y and z are put in that order.
+    """Return the region's dimensions, slowest first. Axes named x, y and z are put in the order of volume formats.
 
-    Formats that name the x axis and formats that count axes then give each element the same place.
+    So an element gets the same place in formats that name the x axis, and in formats that count axes.
     """
     places = [i for i in view.picture if is_space(view.axes[i])]
     named = {(view.axes[i].name or "").casefold(): i for i in places}
@@ -39,7 +39,7 @@ def volume(view: View) -> tuple[int, ...]:
 
 
 def spacing(axis: Axis, unit: str | None) -> float:
-    """Return the axis' scale in `unit`; unconverted if its own unit is unknown. An unknown scale is 1, in no unit."""
+    """Return the axis' scale, converted to `unit` if its own unit is known. An axis without a scale gets 1."""
     if axis.scale is None:
         return 1.0
     scale = None if unit is None else convert(axis.scale, axis.unit, unit)
@@ -47,7 +47,7 @@ def spacing(axis: Axis, unit: str | None) -> float:
 
 
 def offset(axis: Axis, unit: str | None) -> float:
-    """Return the axis' offset, converted as its spacing is."""
+    """Return the axis' offset, converted to `unit` if its own unit is known."""
     number = None if unit is None else convert(axis.offset, axis.unit, unit)
     return axis.offset if number is None else number
 
@@ -78,11 +78,11 @@ class Placement(NamedTuple):
 
 
 def placement(view: View, order: Sequence[int | None], unit: str | None) -> Placement | None:
-    """Return where the elements lie, in `unit`; None if it is not known of each axis of space.
+    """Return where the elements lie, in `unit`; None if that is not known for some axis of space.
 
-    `order`: the region's dimension for each axis of the file, fastest first; None for one that the region lacks. Three axes
-    of space lead left, back and up (the coordinates of ITK) if all say where they point. Axes other than space keep their
-    place, and elements are counted where their positions are not known.
+    `order`: the region's dimension for each axis of the file, fastest first; None for an axis that the region lacks. If all
+    three axes of space say where they point, the coordinates of the result are left, posterior and superior, as ITK's. All
+    other axes keep their place. Elements are numbered along an axis without known positions.
     """
     axes = [Axis() if i is None else view.axes[i] for i in order]
     spaces = [place for place, axis in enumerate(axes) if is_space(axis)]
@@ -101,7 +101,10 @@ def placement(view: View, order: Sequence[int | None], unit: str | None) -> Plac
 
 
 def _line(view: View, order: Sequence[int | None], place: int) -> tuple[list[float] | None, float]:
-    """Return what one element along each axis of the file adds to the coordinate of an axis, and the coordinate's start."""
+    """Return how far one element along each axis of the file moves along axis `place`, and the first element's position.
+
+    The former is None if it is not known.
+    """
     dimension, affine = order[place], view.affine
     if dimension is None:
         return None, 0.0
@@ -129,7 +132,10 @@ _COORDINATES = {"L": (0, 1.0), "R": (0, -1.0), "P": (1, 1.0), "A": (1, -1.0), "S
 
 
 def _anatomical(axes: Mapping[int, Axis], present: Sequence[int]) -> dict[int, tuple[int, float]]:
-    """Return the coordinate and the sign of each of three axes; an empty dict if one that is there does not say it."""
+    """Return, for each axis of space, the coordinate of ITK that it lies along and its sign.
+
+    The result is empty unless all axes that are `present` say where they point.
+    """
     places, letters = list(axes), [axes[place].orientation for place in present]
     directions = [_COORDINATES[letter] for letter in letters if letter is not None]
     used = {coordinate for coordinate, _ in directions}
@@ -153,7 +159,7 @@ _MODEL, _RASTER, _GEOGRAPHIC, _PROJECTED = 1024, 1025, 2048, 3072
 
 
 def plane_names(view: View) -> list[str]:
-    """Return a name for each plane of a stack: that of its channel, or its positions; an empty list if some are unknown."""
+    """Return a name for each plane of a stack, made of its channel or its positions; an empty list if some are not known."""
     parts = [_names_along(view, dimension) for dimension in view.picture[:-2]]
     return [", ".join(names) for names in itertools.product(*parts)] if parts and all(parts) else []
 
@@ -163,7 +169,7 @@ def _names_along(view: View, dimension: int) -> list[str]:
     channels = view.image.channels if view.image is not None else ()
     if is_channel(axis) and len(channels) == count:
         return [channel.label or f"Band {i + 1}" for i, channel in enumerate(channels)]
-    uneven = view.positions(dimension)
+    uneven = view.find_positions(dimension)
     places = None if uneven is None else uneven.tolist()
     if axis.scale is not None:
         places = [axis.offset + i * axis.scale for i in range(count)]
@@ -174,7 +180,10 @@ def _names_along(view: View, dimension: int) -> list[str]:
 
 
 class Georeference(NamedTuple):
-    """The place of a map: x = x0 + x_column * column + x_row * row, and the same for y, counted from the outer corner."""
+    """The place of a map. x = x0 + x_column * column + x_row * row, and y in the same way.
+
+    Columns and rows are counted from the outer corner of the first pixel.
+    """
 
     x0: float
     x_column: float
@@ -186,9 +195,9 @@ class Georeference(NamedTuple):
 
 
 def georeference(view: View) -> Georeference | None:
-    """Return the place of a picture on Earth; None if it is not known, or the picture is no map."""
-    color = color_axis(view)
-    order = view.picture if color is None else color_order(view, color)[:-1]
+    """Return the place of a picture on Earth; None if the place is not known, or if the picture is no map."""
+    color = find_color_axis(view)
+    order = view.picture if color is None else order_colors(view, color)[:-1]
     place = placement(view, order[:-3:-1], None) if len(order) > 1 else None
     if place is None:
         return None
@@ -211,17 +220,17 @@ def georeference(view: View) -> Georeference | None:
 
 
 def _is_metric(axis: Axis) -> bool:
-    """True if an axis of a map is in meters, or is converted."""
+    """True if an axis of a map is in meters, or in a unit that can be converted to meters."""
     return axis.unit in ("meter", "kilometer")
 
 
 def _is_angle(axis: Axis) -> bool:
-    """True if an axis is in degrees or radians, as those of a camera in a satellite are."""
+    """True if an axis is in degrees or radians, as for a camera in a satellite."""
     return (axis.unit or "").casefold().startswith(("deg", "rad"))
 
 
 def geotiff(view: View) -> list[Tag]:
-    """Return the tags of a map; an empty list if its place is not known."""
+    """Return the GeoTIFF tags of a map; an empty list if its place is not known."""
     location = georeference(view)
     if location is None:
         return []
@@ -241,7 +250,7 @@ def geotiff(view: View) -> list[Tag]:
 
 
 def _keys(system: System, keys: Sequence[tuple[int, int | float]]) -> list[Tag]:
-    """Return the tags of GeoTIFF's keys, with a tag of their own for real numbers."""
+    """Return the tags that hold GeoTIFF's keys. Keys that are real numbers lie in a tag of their own."""
     keys = [(_MODEL, 2 if system.geographic else 1), (_RASTER, 1), *keys]
     reals = [value for _, value in keys if isinstance(value, float)]
     places = {key: place for place, key in enumerate(key for key, value in keys if isinstance(value, float))}
@@ -253,5 +262,5 @@ def _keys(system: System, keys: Sequence[tuple[int, int | float]]) -> list[Tag]:
 
 
 def _short(value: float) -> float:
-    """Round a sum to 15 digits, which removes floating-point noise. Zero has no sign."""
+    """Round a sum to 15 digits, which removes floating-point noise. Negative zero becomes zero."""
     return float(f"{value:.15g}") + 0.0

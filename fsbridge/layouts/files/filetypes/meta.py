@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, View, make_whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, check_dtype
 from fsbridge.layouts.files.filetypes.geometry import Placement, number, offset, placement, spacing, volume
 
@@ -15,12 +15,15 @@ _TYPES = {
 
 
 def mha(view: View) -> FileMap:
-    """Return the plan of one file of header and elements."""
-    return whole_file(view, _header(view, "LOCAL"), volume(view), check_dtype(view, *_TYPES))
+    """Return the plan of a file with header and elements."""
+    return make_whole_file(view, _header(view, "LOCAL"), volume(view), check_dtype(view, *_TYPES))
 
 
 def mhd(view: View) -> FileMap:
-    """Return the header alone. Its data file is `NAME.raw`, or `NAME.mha` if `NAME.raw` has another memory order."""
+    """Return the plan of a header alone.
+
+    It names its data file: `NAME.raw`, or `NAME.mha` if `NAME.raw` has another order.
+    """
     if volume(view) == view.natural:
         header = _header(view, f"{view.name}.raw")
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, View, make_whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrow_dtype, nbytes
 from fsbridge.layouts.files.filetypes.geometry import offset, spacing, volume
 
@@ -36,7 +36,7 @@ def mrc(view: View) -> FileMap:
     dtype = narrow_dtype(view, *_MODES)
     shape = (1,) * (3 - len(view.shape)) + tuple(view.shape[i] for i in volume(view))
     shown = np.dtype("<u2") if dtype.kind + str(dtype.itemsize) == "u1" else dtype.newbyteorder("<")
-    return whole_file(view, _header(view, shape, shown), volume(view), shown)
+    return make_whole_file(view, _header(view, shape, shown), volume(view), shown)
 
 
 def _header(view: View, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> bytes:
@@ -61,7 +61,7 @@ def _header(view: View, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> 
 
 
 def _edge(axis: Axis) -> float:
-    """Return the size of a voxel along an axis in Angstrom; 0 if it is unknown, as programs write it then."""
+    """Return the size of a voxel along an axis in Angstrom; 0, as programs write it, if it is unknown."""
     return 0.0 if axis.scale is None else abs(spacing(axis, "angstrom"))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, View, make_whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrow_dtype
 from fsbridge.layouts.files.filetypes.geometry import offset, placement, spacing, volume
 from fsbridge.meaning import Axis
@@ -25,10 +25,10 @@ HEADER_BYTES = 352
 
 
 def nii(view: View) -> FileMap:
-    """Return a file of at most seven dimensions, each of at most 32767 elements."""
+    """Return the plan of a file with at most seven dimensions, each of at most 32767 elements."""
     order = _order(view)
     kept = tuple(i for i in order[::-1] if i is not None)
-    return whole_file(view, _header(view, order), kept, narrow_dtype(view, *_TYPES))
+    return make_whole_file(view, _header(view, order), kept, narrow_dtype(view, *_TYPES))
 
 
 def _header(view: View, order: tuple[int | None, ...]) -> bytes:
@@ -79,7 +79,7 @@ def _order(view: View) -> tuple[int | None, ...]:
 
 
 def _is_rigid(vectors: list[list[float]]) -> bool:
-    """True if the axes are at right angles, which is all that a `qform` can say. A shear is in the `sform` alone."""
+    """True if all axes are at right angles. Only then can a `qform` express them; a shear is in the `sform` alone."""
     pairs = [(one, other) for i, one in enumerate(vectors) for other in vectors[:i]]
     return all(
         abs(sum(a * b for a, b in zip(one, other, strict=True))) <= 1e-6 * math.hypot(*one) * math.hypot(*other)

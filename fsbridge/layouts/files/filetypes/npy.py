@@ -6,7 +6,7 @@ import io
 import struct
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.arrays.extents import FileMap, Unfit, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, Unfit, View, make_whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def npy(view: View) -> FileMap:
     """Return the plan of a file that `np.load` reads without pickle, also with `mmap_mode`."""
     assert view.dtype is not None
-    return whole_file(view, header(view.shape, view.dtype, view.fortran), view.natural, view.dtype)
+    return make_whole_file(view, header(view.shape, view.dtype, view.fortran), view.natural, view.dtype)
 
 
 def _check_loadable(view: View) -> None:
@@ -42,10 +42,10 @@ def header(shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool) -> bytes
 
 
 def raw(view: View) -> FileMap:
-    """Return the plan of a file of the elements alone; `NAME.json` tells how to read them."""
+    """Return the plan of a file with the elements alone; `NAME.json` tells how to read them."""
     import numpy as np
 
-    return whole_file(view, b"", view.natural, view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize)))
+    return make_whole_file(view, b"", view.natural, view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize)))
 
 
 def _same_size(view: View) -> None:

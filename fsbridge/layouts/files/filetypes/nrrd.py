@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, View, make_whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, check_dtype, check_rank, narrow_dtype
 from fsbridge.layouts.files.filetypes.geometry import number, offset, placement, spacing, volume
 from fsbridge.meaning.kinds import is_space
@@ -28,13 +28,16 @@ MAX_RANK, MAX_SPACE = 16, 8
 
 
 def nrrd(view: View) -> FileMap:
-    """Return the plan of one file of header and elements."""
+    """Return the plan of a file with header and elements."""
     dtype = narrow_dtype(view, *_TYPES)
-    return whole_file(view, _header(view, dtype, ""), volume(view), dtype)
+    return make_whole_file(view, _header(view, dtype, ""), volume(view), dtype)
 
 
 def nhdr(view: View) -> FileMap:
-    """Return the header alone. Its data file is `NAME.raw`, or `NAME.nrrd` if `NAME.raw` has another memory order."""
+    """Return the plan of a header alone.
+
+    It names its data file: `NAME.raw`, or `NAME.nrrd` if `NAME.raw` has another order.
+    """
     if volume(view) == view.natural:
         dtype, data = check_dtype(view, *_TYPES), f"data file: {view.name}.raw\n"
     else:
@@ -102,7 +105,7 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
 
 
 def _describe_packing(view: View, dtype: np.dtype[Any]) -> list[str]:
-    """Return header lines for packed numbers: the unpacked values at half a step beyond the least and greatest number."""
+    """Return the header lines of packed numbers: the values half a step below the least and above the greatest number."""
     packed = view.packing
     if packed is None or dtype.kind != "u" or dtype.itemsize > 4:
         return []  # teem unpacks only those types
@@ -121,7 +124,7 @@ def _vector(values: Sequence[float]) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quote a text. Quotes and line ends in it are replaced, because they would end the text or the line of the header."""
+    """Quote a text. Quotes and line ends in it are replaced, because they would end the text or the header line."""
     shown = "".join(char if char.isprintable() else " " for char in text.replace('"', "'").replace("\\", "/"))
     return f'"{shown.encode("ascii", "replace").decode()}"'
 

@@ -10,8 +10,8 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from fsbridge.errors import TooLarge
-from fsbridge.layouts.files.arrays.colors import color_axis, color_order
-from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View, whole_file
+from fsbridge.layouts.files.arrays.colors import find_color_axis, order_colors
+from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View, make_whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, check_dtype, check_rank, extent
 
 if TYPE_CHECKING:
@@ -39,27 +39,27 @@ def pgm(view: View) -> FileMap:
     dtype = check_dtype(view, "u1", "u2")
     height, width = view.picture_shape
     header = f"P5\n{width} {height}\n{255 if dtype.itemsize == 1 else 65535}\n".encode()
-    return whole_file(view, header, view.picture, dtype.newbyteorder(">"))
+    return make_whole_file(view, header, view.picture, dtype.newbyteorder(">"))
 
 
 def png(view: View) -> Generated:
     """Return the plan of a PNG: grey with 8 or 16 bits, or colour with 8. Its checksums need every element at once."""
-    color, raw = color_axis(view), _raw_bytes(view)
-    order = view.picture if color is None else color_order(view, color)
+    color, raw = find_color_axis(view), _raw_bytes(view)
+    order = view.picture if color is None else order_colors(view, color)
     stream = 2 + raw + 5 * max(1, -(-raw // _STORED_BYTES)) + 4
     return Generated(lambda elements, _, limit: _png(elements, limit), order, 8 + 25 + 12 + stream + 12)
 
 
 def _raw_bytes(view: View) -> int:
-    """Return the bytes of all rows of a PNG, with the filter byte that each row begins with."""
-    color = color_axis(view)
-    order = view.picture if color is None else color_order(view, color)
+    """Return the bytes of all rows of a PNG. Each row begins with a filter byte."""
+    color = find_color_axis(view)
+    order = view.picture if color is None else order_colors(view, color)
     rows = order[-3:-2] if color is not None else order[-2:-1]
     return view.selection.size * view.metadata.dtype.itemsize + math.prod(view.shape[i] for i in rows)
 
 
 def _check_picture(view: View) -> None:
-    if color_axis(view) is None:
+    if find_color_axis(view) is None:
         check_rank(view, 2, 2)
 
 

@@ -50,11 +50,14 @@ def preview_svg(view: View) -> Generated:
 
 
 def _curves(view: View, drawn: Callable[[Figure], bytes]) -> Generated:
-    """Return the plan of curves. Positions along an axis that are too many to be known are read with the elements."""
+    """Return the plan of curves.
+
+    Unknown positions along the axis are read from a coordinate, if there is one, with the elements.
+    """
     from fsbridge.layouts.files.looks.previews.curves import plan_curves
 
     made = plan_curves(view, drawn)
-    unplaced = len(view.shape) > 0 and view.axes[0].scale is None and view.positions(0) is None
+    unplaced = len(view.shape) > 0 and view.axes[0].scale is None and view.find_positions(0) is None
     labelled = (0,) if unplaced and view.shape[0] <= _MOST_POSITIONS else ()
 
     def make(elements: NDArray[Any], labels: Labels, limit: int) -> bytes:
@@ -67,7 +70,7 @@ def _curves(view: View, drawn: Callable[[Figure], bytes]) -> Generated:
 
 
 def _place(view: View, label: Label) -> View:
-    """Return a view with the positions that a label says along its first dimension."""
+    """Return the view with positions along its first dimension, which are those of its label."""
     import numpy as np
 
     number, pick = view.selection.kept[0], view.selection.picks[view.selection.kept[0]]

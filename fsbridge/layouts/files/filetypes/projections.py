@@ -12,7 +12,10 @@ from fsbridge.meaning import Method, Projection
 
 
 class _Words(NamedTuple):
-    """`kind`: GeoTIFF's number of the method; `latitude`, `longitude`: its keys of the origin; `name`: of ESRI."""
+    """How a method of projection is called. `kind`: GeoTIFF's number; `name`: ESRI's name.
+
+    `latitude`, `longitude`: GeoTIFF's keys for the origin.
+    """
 
     kind: int
     latitude: int
@@ -37,7 +40,7 @@ _DEGREE, _METER = 9102, 9001
 
 
 def geotiff_keys(projection: Projection) -> Sequence[tuple[int, int | float]]:
-    """Return the keys that describe a projection and its ellipsoid, and their values, in ascending order."""
+    """Return the GeoTIFF keys that describe a projection and its ellipsoid, with their values, sorted by key."""
     words, sphere = _WORDS[projection.method], not projection.flattening
     latitude, scale = projection.latitude, projection.scale
     keys: dict[int, int | float] = {
@@ -63,7 +66,7 @@ def geotiff_keys(projection: Projection) -> Sequence[tuple[int, int | float]]:
 
 
 def esri_text(projection: Projection) -> str | None:
-    """Return a projection as well-known text of ESRI; None if that cannot express it."""
+    """Return a projection as ESRI's well-known text; None if that cannot express it."""
     name, parallels, scale = _WORDS[projection.method].name, projection.parallels, projection.scale
     if projection.method == "Mercator" and not parallels:
         return None

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.arrays.colors import color_axis, color_order
+from fsbridge.layouts.files.arrays.colors import find_color_axis, order_colors
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Unfit, View
 from fsbridge.layouts.files.filetypes.filetype import narrow_dtype
 from fsbridge.layouts.files.filetypes.tiff import CLASSIC_BYTES, OME, letters_of, ome_metadata
@@ -47,7 +47,7 @@ _RGBA = 4
 class Level:
     """One array as tiles. `order`: its dimensions, slowest first; the dimension of colours, if there is one, is the last.
 
-    `shape`: extents without colours; `samples`: numbers in a pixel; `dtype`: as the file has it.
+    `shape`: lengths of the dimensions without colours; `samples`: numbers in a pixel; `dtype`: as the file has it.
     """
 
     view: View
@@ -86,7 +86,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Pyramid:
-    """The whole file. `images`: the levels of each; all but the first are sub-images of its pages. `path`: of the group."""
+    """The whole OME-TIFF of a group. `images`: the levels of each image, the finest first; `path`: of the group.
+
+    The pages show the finest level; the other levels are sub-images of its pages.
+    """
 
     images: tuple[tuple[Level, ...], ...]
     path: str = ""
@@ -97,13 +100,13 @@ class Pyramid:
 
     @cached_property
     def big(self) -> bool:
-        """True if it is a BigTIFF: classic TIFF ends at 4 GB."""
+        """True if the file is a BigTIFF, because a classic TIFF cannot be larger than 4 GB."""
         heads = sum(level.planes * (512 + 16 * math.prod(level.grid)) for level in self.levels)
         return heads + sum(level.nbytes for level in self.levels) > CLASSIC_BYTES
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where the tiles of each level begin."""
+        """The offset in the file at which the tiles of each level begin."""
         position = -(-self._head_bytes // _DATA_ALIGNMENT) * _DATA_ALIGNMENT
         positions = []
         for level in self.levels:
@@ -117,7 +120,7 @@ class Pyramid:
 
     @cached_property
     def description(self) -> bytes:
-        """OME-XML."""
+        """The OME-XML that describes the images."""
         from uuid import NAMESPACE_OID, uuid5
 
         from tifffile import OmeXml
@@ -139,7 +142,7 @@ class Pyramid:
         return document.tostring().encode() + b"\0"
 
     def head(self) -> bytes:
-        """Everything before the first tile: header, IFDs and tile offsets."""
+        """Return everything before the first tile: header, IFDs and offsets of tiles."""
         order, starts = self._order, iter(self.starts)
         mark = b"II" if order == "<" else b"MM"
         parts = [mark + struct.pack(order + "HHHQ", 43, 8, 0, 16) if self.big else mark + struct.pack(order + "HL", 42, 8)]
@@ -183,7 +186,10 @@ class Pyramid:
         return total + self._ifd_bytes(self.images[0], 0, True) - self._ifd_bytes(self.images[0], 0, False)
 
     def _ifd_bytes(self, image: Sequence[Level], one: int, is_first: bool) -> int:
-        """Return the bytes of the IFD of a plane in level `one` and its values. `is_first`: it also has the description."""
+        """Return the bytes that the IFD of a plane of level `one` takes, with its values.
+
+        `is_first`: it is the first of the file, which also has the description.
+        """
         size, room = (8, 8) if self.big else (4, 4)
         values = [size * math.prod(image[one].grid), 2 * image[one].samples] * 2
         values += [2] if image[one].samples == _RGBA else []
@@ -194,7 +200,10 @@ class Pyramid:
         return _align(table) + sum(_align(value) for value in values if value > room)
 
     def _tags(self, level: Level, tiles: int, reduced: bool) -> dict[int, tuple[int, int, bytes]]:
-        """Return the tags in the IFD of one plane. `tiles`: the offset of its first tile."""
+        """Return the tags in the IFD of one plane.
+
+        `tiles`: offset of its first tile; `reduced`: the level is not the finest.
+        """
         import numpy as np
 
         count, kind, order = math.prod(level.grid), _LONG8 if self.big else _LONG, self._order
@@ -221,7 +230,7 @@ class Pyramid:
         return packed | {324: (kind, count, offsets.astype(long).tobytes()), 325: (kind, count, each)}
 
     def _pack(self, tags: dict[int, tuple[int, int, bytes]], at: int, following: int) -> bytes:
-        """Return the bytes of an IFD at the offset `at`, and after it the values that do not fit into its entries."""
+        """Return the bytes of an IFD that begins at offset `at`, followed by the values that do not fit into its entries."""
         order, room = self._order, 8 if self.big else 4
         begin = at + _align(16 + 20 * len(tags) if self.big else 6 + 12 * len(tags))
         body, values = bytearray(struct.pack(order + ("Q" if self.big else "H"), len(tags))), bytearray()
@@ -241,7 +250,7 @@ def _align(position: int) -> int:
 
 
 def pyramid(images: Sequence[Sequence[View]], path: str = "") -> Pyramid:
-    """Return the plan of a file of images, each with its levels, the largest first. Unfit if TIFF cannot hold them.
+    """Plan the file of images, each given by its levels, the largest first. Unfit if TIFF cannot hold them.
 
     `path`: of the group in its store. It is part of the file's UUID, because images of wells may otherwise be identical.
     """
@@ -279,8 +288,8 @@ def _level(view: View, first: View) -> Level:
         raise Unfit(f"{view.name}: {reason}")
     assert view.dtype is not None
     assert first.dtype is not None
-    color, chunks = color_axis(view), view.metadata.grid.edges
-    order = view.picture if color is None else color_order(view, color)
+    color, chunks = find_color_axis(view), view.metadata.grid.edges
+    order = view.picture if color is None else order_colors(view, color)
     planes = order if color is None else order[:-1]
     sides = [_side(chunks[i], view.shape[i]) for i in planes[-2:]]
     dtype = narrow_dtype(view, *OME.types or ())
@@ -290,7 +299,7 @@ def _level(view: View, first: View) -> Level:
 
 
 def _side(chunk: int | tuple[int, ...], extent: int) -> int:
-    """Return the rows or columns of a tile: a chunk's length or a part of it, so that a tile lies in few chunks."""
+    """Return the height or the width of a tile: a chunk's length or a fraction of it, so that a tile lies in few chunks."""
     whole = -(-extent // _STEP) * _STEP
     if isinstance(chunk, int) and chunk % _STEP == 0:
         fitting = [chunk // parts for parts in range(1, chunk // _LEAST + 1) if chunk % (parts * _STEP) == 0]

@@ -40,9 +40,9 @@ _BATCH_ROWS, _BATCH_BYTES = 4096, 1 << 20
 def csv_table(view: View) -> Generated:
     """Return the plan of a table with one row for each index of the first dimension, and a first line with names.
 
-    Columns are the fields of compounds, the second dimension of a 2-D array (named by its labels, else by numbers), or the
-    array itself. The first column has the labels of the first dimension, if it has any. Missing elements are empty cells,
-    packed numbers are as they are stored.
+    The columns are the fields of compounds, the second dimension of a 2-D array (named by its labels, else by numbers), or
+    the array itself. The first column has the labels of the first dimension, if it has any. Missing elements are empty
+    cells, and packed numbers stay packed.
     """
     values = view.meaning.values
     fields = [] if view.dtype is None else fields_of(view.dtype)
@@ -131,7 +131,7 @@ def _csv(
 
 
 def _batches(elements: NDArray[Any], across: int = 1) -> Iterator[NDArray[Any]]:
-    """Yield the elements, some rows at a time. `across`: number of cells in a row."""
+    """Yield the elements, a batch of rows at a time. `across`: number of cells in a row."""
     start, rows = 0, len(elements)
     while start < rows:
         stop = min(rows, start + _BATCH_ROWS)
@@ -145,7 +145,7 @@ def _batches(elements: NDArray[Any], across: int = 1) -> Iterator[NDArray[Any]]:
 
 
 def _length(elements: NDArray[Any], row: int) -> int:
-    """Return the number of characters or bytes in the elements of a row, which have variable lengths."""
+    """Return the characters or bytes of all elements of a row, which have a variable length."""
     return len(elements[row]) if elements.ndim == 1 else sum(map(len, elements[row].reshape(-1).tolist()))
 
 
@@ -158,7 +158,7 @@ class _Written(list[str]):
 def rows_of(cells: Iterable[Sequence[str]]) -> bytes:
     """Return the lines of a table, each ended by LF. Cells with CR or LF are quoted, because either may end a line.
 
-    Rows without any cell that needs quotes, such as numbers, are simply joined, which takes a tenth of the time.
+    Rows in which no cell needs quotes, such as numbers, are simply joined, which takes a tenth of the time.
     """
     import csv
 
@@ -197,7 +197,7 @@ def _check_size(size: int, limit: int) -> None:
 
 
 def _across(view: View) -> int:
-    """Return the number of columns of a table of plain elements."""
+    """Return the number of columns of a table of elements that are no compounds."""
     return view.shape[1] if len(view.shape) == 2 else 1
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsbridge.layouts.files.arrays.colors import color_axis, color_order
+from fsbridge.layouts.files.arrays.colors import find_color_axis, order_colors
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, FileMap, Recorder, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, check_dtype, extent, narrow_dtype, nbytes, planes
 from fsbridge.layouts.files.filetypes.geometry import Tag, geotiff, number, plane_names, spacing
@@ -47,25 +47,32 @@ MOST = 2.0**32 - 1
 
 
 def tif(view: View) -> FileMap:
-    """Return a TIFF that stock ImageJ opens, as a virtual stack of any size. Above 4 GB others see only its first page."""
+    """Return the plan of a TIFF that stock ImageJ opens, as a virtual stack of any size.
+
+    Above 4 GB other programs see only its first page.
+    """
     return _tif(view, narrow_dtype(view, *_TIF))
 
 
 def labels_tif(view: View) -> FileMap:
-    """Return a file of labels of unknown range in 32 bits each. Reading a label that does not fit is an error."""
+    """Return the plan of a TIFF of labels with 32 bits, whatever their range.
+
+    Reading a label that does not fit is an error.
+    """
     import numpy as np
 
     return _tif(view, np.dtype("u4").newbyteorder(check_dtype(view, *_LABELS).byteorder))
 
 
 def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
-    """Return a TIFF in ImageJ's dialect. Types that it lacks get a TIFF with its description, a BigTIFF above 4 GB.
+    """Return the plan of a TIFF in ImageJ's dialect.
 
-    A stack of maps has bands instead, because programs for maps read only the first page.
+    Element types that the dialect lacks get an ordinary TIFF with ImageJ's description, above 4 GB a BigTIFF. A stack of
+    maps becomes bands of one page, because programs for maps read only the first page.
     """
-    if color_axis(view) is None and 1 < planes(view) <= MAX_BANDS and (place := geotiff(view)):
+    if find_color_axis(view) is None and 1 < planes(view) <= MAX_BANDS and (place := geotiff(view)):
         return _bands(view, dtype, place)
-    color, own = color_axis(view), f"{dtype.kind}{dtype.itemsize}" in _IMAGEJ
+    color, own = find_color_axis(view), f"{dtype.kind}{dtype.itemsize}" in _IMAGEJ
     place, size = geotiff(view), view.selection.size * dtype.itemsize
     # Bio-Formats takes ImageJ's spacing for micrometers, whatever the unit is. Those of maps would not fit the header.
     word, unit = ("m", "meter") if place else ("micron", "micrometer")
@@ -78,7 +85,7 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
         shape: tuple[int, ...] = (*(view.shape[i] for i in order), 1)
         rows = order[-2:]
     else:
-        order = color_order(view, color)
+        order = order_colors(view, color)
         metadata["axes"], shape, rows = "YXS", tuple(view.shape[i] for i in order[-3:]), order[-3:-1]
     across = [abs(spacing(view.axes[i], unit)) for i in rows[::-1]]
     known = all(view.axes[i].scale is not None for i in rows) and min(across) >= 1 / MOST and max(across) <= MOST
@@ -109,7 +116,7 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
 
 
 def _bands(view: View, dtype: np.dtype[Any], place: list[Tag]) -> FileMap:
-    """Return a TIFF with one page, in which each plane is a band with its name, unit, scale and offset."""
+    """Return the plan of a TIFF with one page. Each plane is a band with its name, unit, scale and offset."""
     count, (rows, columns) = planes(view), view.picture_shape[-2:]
     size = view.selection.size * dtype.itemsize
     page = {"metadata": None, "planarconfig": "separate", "extratags": [*_gdal(view, count, plane_names(view)), *place]}
@@ -118,7 +125,7 @@ def _bands(view: View, dtype: np.dtype[Any], place: list[Tag]) -> FileMap:
 
 
 def _description(shape: Sequence[int], metadata: dict[str, Any]) -> str:
-    """Return the description that ImageJ reads in any TIFF."""
+    """Return the text by which ImageJ recognises axes and spacing in any TIFF."""
     from tifffile import imagej_description
 
     kept = {key: value for key, value in metadata.items() if key not in ("Labels", "LUTs", "Ranges")}  # these have tags
@@ -176,11 +183,14 @@ def _escape_twice(text: str) -> str:
 
 
 def ome(view: View) -> FileMap:
-    """Return an OME-TIFF for Bio-Formats, QuPath, napari, libtiff, spacing in the source's unit; a BigTIFF above 4 GiB."""
+    """Return the plan of an OME-TIFF, with spacing in the source's unit. Above 4 GiB it is a BigTIFF.
+
+    Bio-Formats, QuPath, napari and libtiff read it.
+    """
     from uuid import NAMESPACE_OID, uuid5
 
-    dtype, color = narrow_dtype(view, *_OME), color_axis(view)
-    order = view.picture if color is None else color_order(view, color)
+    dtype, color = narrow_dtype(view, *_OME), find_color_axis(view)
+    order = view.picture if color is None else order_colors(view, color)
     shown = order if color is None else order[-3:]
     letters = letters_of(tuple(view.axes[i] for i in order)) if color is None else ["Y", "X", "S"]
     shape = tuple(view.shape[i] for i in shown)
@@ -192,7 +202,10 @@ def ome(view: View) -> FileMap:
 
 
 def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
-    """Return an image's entries in OME-XML: name, spacing, channels. `shown`: dimensions; `letters`: OME's names of them."""
+    """Return an image's entries in OME-XML: name, spacing, channels.
+
+    `shown`: the dimensions that it has; `letters`: OME's letter of each.
+    """
     metadata: dict[str, Any] = {}
     for dimension, letter in zip(shown, letters, strict=True):
         axis = view.axes[dimension]
@@ -218,7 +231,7 @@ def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape
 
 
 def _rgba(color: tuple[int, int, int]) -> int:
-    """Return an opaque colour as OME writes it: red, green, blue, alpha in a signed integer of 32 bits."""
+    """Return an opaque colour as OME writes it: a signed integer of 32 bits, made of red, green, blue and alpha."""
     return int.from_bytes(bytes((*color, 255)), "big", signed=True)
 
 
@@ -229,23 +242,23 @@ def xml_text(name: str) -> str:
 
 def _plane_bytes(view: View) -> int:
     """Return the bytes of a page."""
-    plane = view.selection.size if color_axis(view) is not None else math.prod(view.picture_shape[-2:])
+    plane = view.selection.size if find_color_axis(view) is not None else math.prod(view.picture_shape[-2:])
     return plane * view.metadata.dtype.itemsize
 
 
 def _pages(view: View) -> int:
-    return 1 if color_axis(view) is not None else planes(view)
+    return 1 if find_color_axis(view) is not None else planes(view)
 
 
 def _headed_pages(view: View) -> int:
-    """Return the number of pages with their own header: 1 for ImageJ's dialect, which needs only one."""
+    """Return the number of pages that have a header: 1 in ImageJ's dialect, which needs no more."""
     dtype = view.dtype
     own = dtype is not None and f"{dtype.kind}{dtype.itemsize}" in (*_IMAGEJ, "b1")
     return 1 if own else _pages(view)
 
 
 def letters_of(axes: tuple[Axis, ...]) -> list[str]:
-    """Return T, C, Z, Y or X for each axis: the last two are Y and X, the others go by name, or get the next free letter."""
+    """Return T, C, Z, Y or X for each axis. The last two are Y and X; others go by name, else get the next free letter."""
     letters = ["?"] * (len(axes) - 2) + ["Y", "X"]
     for i, axis in enumerate(axes[:-2]):
         letter = "T" if is_time(axis) else "C" if is_channel(axis) else "Z" if is_space(axis) and axis.name else "?"
@@ -261,7 +274,10 @@ def _write(
     view: View, order: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any], file: dict[str, Any],
     page: dict[str, Any], across: list[float] | None, color: bool = False,
 ) -> FileMap:  # fmt: skip
-    """Return a file with everything that tifffile writes except the elements. `across`: the size of a pixel in x and y."""
+    """Return the plan of a file that tifffile would write. The elements are left out.
+
+    `across`: the size of a pixel in x and y.
+    """
     from tifffile import TiffWriter
 
     if across is not None:
@@ -283,7 +299,10 @@ def _write(
 
 
 def cut_out(pieces: tuple[tuple[int, bytes], ...], start: int, stop: int) -> tuple[tuple[int, bytes], ...]:
-    """Return the pieces without the bytes [start, stop). A writer that skips data writes a zero at the data's end."""
+    """Return the pieces without bytes [start, stop).
+
+    Elements are cut out of a header so: a writer that skips them still writes a zero at their end.
+    """
     left: list[tuple[int, bytes]] = []
     for offset, content in pieces:
         if offset < start:

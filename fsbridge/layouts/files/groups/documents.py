@@ -22,7 +22,7 @@ from fsbridge.metadata import JSON
 
 
 def group_document(shown: OpenGroup) -> DocumentFile:
-    """Return the JSON file of a group."""
+    """Return the file `GROUP.json`, which describes a group."""
     return DocumentFile(partial(_describe_now, shown.path), _describe(shown), shown.group.mtime_ns)
 
 
@@ -71,7 +71,7 @@ def _describe_pyramid(shown: OpenGroup) -> JSON:
 
 
 def _describe_levels(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JSON:
-    """Return the entry of `GROUP.json` for the file: the levels of each image, or why there is no file."""
+    """Describe for `GROUP.json` what `GROUP.ome.tif` shows: the levels of each image, or why there is no such file."""
     try:
         plan = pyramid_of(images)
     except Unfit as error:

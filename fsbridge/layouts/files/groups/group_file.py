@@ -17,7 +17,7 @@ from fsbridge.tree import AnyNode, Attrs, Entry, Ready
 
 
 def every(group: Group) -> bool:
-    """True: every group has the file."""
+    """Return True, because every group has the file."""
     return True
 
 
@@ -54,7 +54,10 @@ class GroupFile:
         return f"{group}.{self.suffix}" if self.named else self.suffix
 
     def is_called(self, name: str, groups: Iterable[str], root: bool) -> bool:
-        """True if a file of that name in the group's own directory is this one. `groups`: what the group may be called."""
+        """True if `name`, looked up in the group's own directory, is this file.
+
+        `groups`: the names that the group may have.
+        """
         if not (root or self.inside):
             return False
         if not self.named or (root and name == self.root_name):

@@ -20,9 +20,12 @@ from fsbridge.layouts.files.looks.previews.sampling import PIXELS, choose_plane
 
 
 def array_preview(shown: OpenGroup, array: OpenArray) -> ArrayFile:
-    """Return the preview of an array of the group. It is made of another level if the array is a level of a pyramid."""
+    """Return the preview of an array of the group.
+
+    A level of a pyramid is shown by the coarsest level that fills the preview.
+    """
     levels = names_of_levels(shown.group)
-    chosen = _chosen(shown, levels[levels.index(array.name) :], array) if array.name in levels else array
+    chosen = _choose_level(shown, levels[levels.index(array.name) :], array) if array.name in levels else array
     return ArrayFile(chosen, PICTURE.suffix, None, array.name)
 
 
@@ -32,11 +35,11 @@ def group_preview(shown: OpenGroup) -> ArrayFile:
     if not levels:
         raise NotFound(f"{shown.path_of(PICTURE.suffix)}: the group is no image of several levels")
     first = shown.open_array(levels[0], shown.member_array(levels[0]))
-    return ArrayFile(_chosen(shown, levels, first), PICTURE.suffix, None, shown.called)
+    return ArrayFile(_choose_level(shown, levels, first), PICTURE.suffix, None, shown.called)
 
 
-def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
-    """Return the level to show. `finest` is the first of the levels."""
+def _choose_level(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
+    """Return the level that the preview is made of: `finest`, or a coarser one of the levels `names`."""
     before_waiting()
     opened = {names[0]: finest}
     look = shown.look()
@@ -45,19 +48,19 @@ def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
             level = shown.open_array(name, shown.member_array(name), look)
         except NotFound:
             continue
-        if not _is_level(level.view(), finest.view()):
+        if not _is_level(level.make_view(), finest.make_view()):
             return finest
         opened[name] = level
     try:
-        return opened[sufficient(list(opened), lambda name: opened[name].view(), plan_picture)]
+        return opened[choose_sufficient(list(opened), lambda name: opened[name].make_view(), plan_picture)]
     except Unfit:
         return finest
 
 
-def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Callable[[View], Preview]) -> str:
-    """Return the coarsest level that fills a preview; a coarser one if a preview could only show the middle of that level.
+def choose_sufficient(names: Sequence[str], view: Callable[[str], View], preview: Callable[[View], Preview]) -> str:
+    """Return the name of the coarsest level that fills a preview. `names`: of the levels, finest first; at least one.
 
-    `names` are levels, finest first; at least one.
+    If a preview could show only the middle of that level, return the next coarser one.
     """
     chosen = names[-1]
     for name in reversed(names):
@@ -71,7 +74,7 @@ def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Calla
 
 
 def _is_level(coarse: View, fine: View) -> bool:
-    """True if an array can be a level of another: of the same elements, and not larger along any dimension."""
+    """True if `coarse` can be a level of `fine`: it has the same type and as many dimensions, none of them longer."""
     if coarse.dtype != fine.dtype or len(coarse.shape) != len(fine.shape):
         return False
     return all(less <= more for less, more in zip(coarse.shape, fine.shape, strict=True))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fsbridge.asking import before_waiting
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import select_all
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.filetypes.cells import cells_of, words
@@ -75,7 +75,7 @@ class MatrixFile(File):
         self.version = ("matrix", *(array.version for array in self._arrays))
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._size, max(array.mtime_ns() for array in self._arrays))
+        return Attrs("file", self._size, max(array.find_mtime_ns() for array in self._arrays))
 
     def open(self) -> Handle:
         """Open the file; Stale if an array has changed, CorruptData if the rows do not end where the elements do."""
@@ -87,7 +87,9 @@ class MatrixFile(File):
         bounds = Reader(MAX_ENDS * 8)(ends).astype(np.int64)
         if bounds[0] or bounds[-1] != count or (np.diff(bounds) < 0).any():
             raise CorruptData(f"{ends.name}: the ends do not ascend from 0 to the {count} elements")
-        readers = [array.reader(array.current(array.version), whole((count,)), (0,)) for array in (elements, numbers)]
+        readers = [
+            array.make_reader(array.current(array.version), select_all((count,)), (0,)) for array in (elements, numbers)
+        ]
         return _MatrixHandle(self, bounds, readers)
 
     def settle(self) -> None:
@@ -95,9 +97,13 @@ class MatrixFile(File):
             array.settle()
 
     def lines(self, first: int, ends: NDArray[np.int64], values: NDArray[Any], numbers: NDArray[Any]) -> bytes:
-        """Return the lines of elements from the number `first` on. `numbers`: the column (or row) of each."""
+        """Return the lines of the elements from number `first` on. `ends`: of the rows; `numbers`: each element's column.
+
+        In a matrix stored by columns, rows and columns change places.
+        """
         values, minor = (
-            part.view(array.view().dtype or part.dtype) for part, array in zip((values, numbers), self._arrays, strict=False)
+            part.view(array.make_view().dtype or part.dtype)
+            for part, array in zip((values, numbers), self._arrays, strict=False)
         )
         most = self._shape[not self._meaning.by_columns]
         if len(minor) and (int(minor.min()) < 0 or int(minor.max()) >= most):
@@ -124,7 +130,7 @@ class MatrixFile(File):
 
 
 class _MatrixHandle(Handle):
-    """An open matrix. Lines are made when they are read."""
+    """An open matrix. Its lines are made when they are read."""
 
     __slots__ = ("_ends", "_file", "_readers", "size", "version")
 
@@ -164,7 +170,7 @@ def _sparse(shown: OpenGroup) -> tuple[Sparse, tuple[int, int]]:
 
 
 class NamesFile(File):
-    """The names of the rows or of the columns of a matrix, one in a line."""
+    """A file with the names of the rows, or of the columns, of a matrix, one on each line."""
 
     def __init__(self, shown: OpenGroup, of_columns: bool) -> None:
         self._shown, self._of_columns = shown, of_columns
@@ -172,7 +178,7 @@ class NamesFile(File):
         self.version = ("names", of_columns, self._array.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", None, self._array.mtime_ns())
+        return Attrs("file", None, self._array.find_mtime_ns())
 
     def measure(self) -> Attrs:
         return Attrs("file", len(self._make()), self.attrs().mtime_ns)
@@ -201,7 +207,7 @@ class NamesFile(File):
 
 
 def _names(shown: OpenGroup, of_columns: bool) -> OpenArray:
-    """Return the array with the names of rows or columns: the index of the nearest table above. NotFound if none fits."""
+    """Return the array with the names of rows or columns: the index of a table in a group above. NotFound if none fits."""
     _, shape = _sparse(shown)
     names = shown.path.member.names
     table = tables_of(names)[of_columns]

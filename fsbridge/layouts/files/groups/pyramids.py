@@ -13,7 +13,7 @@ import numpy as np
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale
-from fsbridge.layouts.files.arrays.element_bytes import Misfit, conversion
+from fsbridge.layouts.files.arrays.element_bytes import Misfit, find_conversion
 from fsbridge.layouts.files.arrays.extents import Unfit
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Span
@@ -29,12 +29,15 @@ from fsbridge.tree import Attrs, Buffer, File, Handle
 
 
 def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
-    """Return the plan of the file of these images; Unfit if TIFF cannot hold them."""
-    return pyramid([[array.view() for array in levels] for levels in images], "/".join(images[0][0].names[:-1]))
+    """Plan the file that shows these images, each with its levels; Unfit if TIFF cannot hold them."""
+    return pyramid([[array.make_view() for array in levels] for levels in images], "/".join(images[0][0].names[:-1]))
 
 
 class PyramidFile(File):
-    """All levels of an image in one file. Its version consists of its arrays' versions and of its description."""
+    """The OME-TIFF of a group: its images with all their levels.
+
+    Its version consists of the versions of its arrays and of its description.
+    """
 
     def __init__(self, name: str, images: Sequence[Sequence[OpenArray]], again: Callable[[], PyramidFile]) -> None:
         """`again` makes the file as it is now, so that an open detects changes. NotFound if TIFF cannot hold the image."""
@@ -52,7 +55,7 @@ class PyramidFile(File):
         self.version = ("ome.tif", digest, self._versions)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._plan.size, max(array.mtime_ns() for array in self._arrays))
+        return Attrs("file", self._plan.size, max(array.find_mtime_ns() for array in self._arrays))
 
     def settle(self) -> None:
         for array in self._arrays:
@@ -66,7 +69,7 @@ class PyramidFile(File):
         for array, version, level, start in zip(
             self._arrays, self._versions, self._plan.levels, self._plan.starts, strict=True
         ):
-            reader, supply = array.reader(array.current(version), level.view.selection, level.order)
+            reader, supply = array.make_reader(array.current(version), level.view.selection, level.order)
             levels.append(_Tiles(start, level, reader, supply))
         return PyramidHandle(self._plan, self.version, levels)
 
@@ -81,7 +84,7 @@ class _Tiles:
         self._level = level
         self._reader = reader
         assert level.view.dtype is not None
-        self._convert = conversion(level.view.dtype, level.dtype)
+        self._convert = find_conversion(level.view.dtype, level.dtype)
 
     def read_into(self, out: memoryview, first: int) -> None:
         """Fill `out` with the bytes from `first` on. Parts of tiles beyond the picture are zero."""
@@ -99,7 +102,10 @@ class _Tiles:
             position = end
 
     def _block(self, plane: int, top: int, left: int, rows: tuple[int, int]) -> np.ndarray[Any, Any]:
-        """Return some rows of the tile with its corner at `top`, `left`."""
+        """Return some rows of the tile with its upper left element at `top`, `left`. Elements beyond the picture are zero.
+
+        `plane`: its number in the level; `rows`: the first row, and the one after the last, counted in the tile.
+        """
         level, width = self._level, self._level.tile[1]
         block = np.zeros((rows[1] - rows[0], width, level.samples), level.dtype)
         low, high = top + rows[0], min(top + rows[1], level.shape[-2])
@@ -159,7 +165,7 @@ class PyramidHandle(Handle):
 
 
 def pyramid_file(shown: OpenGroup) -> PyramidFile:
-    """Return the file with all levels of the image that a group is; NotFound if it is none."""
+    """Return the file with all levels of a group's images; NotFound if the group is no pyramid."""
     levels = open_levels(read_group(shown.group.attributes()), shown.array_at)
     return PyramidFile(shown.path_of(OME.suffix), levels, lambda: pyramid_file(cast(OpenGroup, shown.path.refresh())))
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported, is_lasting
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
-from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, full_store_name, store_name
+from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, find_full_store_name, find_store_name
 from fsbridge.layouts.files.arrays.nodes import DescriptionFile
 from fsbridge.layouts.files.arrays.open_array import SHARED_LIMITS, OpenArray, Shared, SharedLimits
 from fsbridge.layouts.files.groups.images import level_names
@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 
 class SourceTree(Shared):
-    """What all files of one mount share, and where its groups are.
+    """What all files of one mount share, and the directory of its root.
 
-    `root`: the root's directory, once it has been made; `kinds`: all kinds of files of groups.
+    `root`: None until the directory has been made; `kinds`: all kinds of files of groups.
     """
 
     def __init__(self, config: Config, kinds: Sequence[Any] = (), limits: SharedLimits = SHARED_LIMITS) -> None:
@@ -50,7 +50,7 @@ class SourceTree(Shared):
 
 
 class OpenGroup(GroupDirectory):
-    """A group that opens its arrays together with what stands around them."""
+    """A group that opens its arrays together with their surroundings."""
 
     def __init__(self, path: PathDirectory, group: Group, tree: SourceTree) -> None:
         super().__init__(path, group)
@@ -60,22 +60,25 @@ class OpenGroup(GroupDirectory):
     @property
     def store(self) -> str:
         """The name of the whole store."""
-        return full_store_name(self._tree.config.place)
+        return find_full_store_name(self._tree.config.place)
 
     @property
     def called(self) -> str:
-        """The name that the group's files have: that of the group, or of the store without its suffix."""
+        """The name of the group's files: the group's own, or for the root the store's without its suffix."""
         names = self.path.member.names
-        return names[-1] if names else store_name(self._tree.config.place)
+        return names[-1] if names else find_store_name(self._tree.config.place)
 
     @property
     def kinds(self) -> Sequence[Any]:
-        """All kinds of files of groups: each is a `GroupFile`, which is in a module that imports this one."""
+        """All kinds of files of groups: instances of `GroupFile`, which is in a module that imports this one."""
         return self._tree.kinds
 
     @property
     def listed_as(self) -> str:
-        """The name of the group's files in a listing: at the root the store's whole name, if a member has the short one."""
+        """The name of the group's files in a listing: `called`.
+
+        If the root has a member of that name, its files are listed with the full name of the store.
+        """
         root = not self.path.member.names
         return self.store if root and has_child(self.group, self.called) else self.called
 
@@ -85,17 +88,19 @@ class OpenGroup(GroupDirectory):
 
     def part(self, kind: Callable[[Config], T]) -> T:
         """Return the object of the class `kind` that all groups of the mount share."""
-        return self._tree.part(kind)
+        return self._tree.find_part(kind)
 
     def open_array(self, name: str, array: Array, look: Look | None = None) -> OpenArray:
-        """Open an array of the group. `look`: what the present question has found around the group, if it has looked."""
+        """Open an array of the group. `look`: what was found around the group already; None: look now."""
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
             raise TooDeep(f"{member}/{name}: too many nested groups")
-        return self._tree.array(member.context, (*member.names, name), name.replace("/", "%2F"), array, look or self.look())
+        return self._tree.find_array(
+            member.context, (*member.names, name), name.replace("/", "%2F"), array, look or self.look()
+        )
 
     def reopen_array(self, name: str, version: Hashable) -> OpenArray:
-        """Open again an array that the group's virtual file shows; Stale if its version is not `version` any more."""
+        """Open an array that the group's virtual file shows once more; Stale if its version is no longer `version`."""
         array = self.member_array(name)
         if array.version != version:
             raise Stale(f"{name!r} has changed since the group's file was made")
@@ -131,12 +136,12 @@ class OpenGroup(GroupDirectory):
         return here
 
     def look(self) -> Look:
-        """Return what the present question finds around the group's arrays."""
+        """Look around the group's arrays, once for one question."""
         member = self.path.member
         return Look(member.context, member)
 
     def neighbours(self) -> Neighbours:
-        """Return the members that may have names of files. The group is listed again if it has changed."""
+        """Return the members with names that could be those of files. List the group again if it has changed."""
         version = self.group.listing_version
         if version != self._neighbours[0]:
             try:
@@ -147,11 +152,14 @@ class OpenGroup(GroupDirectory):
 
     @property
     def noted_neighbours(self) -> Neighbours:
-        """Return the neighbours that were found last."""
+        """The neighbours that were found by the last listing."""
         return self._neighbours[1]
 
     def note_members(self, version: Hashable, members: Iterable[Child]) -> Neighbours:
-        """Return and keep the neighbours among all members. `version`: that of the group's listing before it was read."""
+        """Find the neighbours among all members, keep them, and return them.
+
+        `version`: that of the group's listing before it was read.
+        """
         neighbours = Neighbours.find_among(child.name for child in members)
         self._neighbours = version, neighbours
         return neighbours
@@ -163,10 +171,13 @@ class OpenGroup(GroupDirectory):
         return None if array is None else self._description(self.open_array(name, array), name)
 
     def _description(self, opened: OpenArray, name: str) -> DescriptionFile:
-        return DescriptionFile(opened, self.neighbours().collisions(opened.name), partial(self._describe_again, name))
+        return DescriptionFile(opened, self.neighbours().find_collisions(opened.name), partial(self._describe_again, name))
 
     def is_no_member(self, name: str, error: Exception) -> bool:
-        """True if looking for a member failed, for example at a damaged document, but no member of that name is listed."""
+        """True if `name` is not listed as a member, although looking for it failed otherwise than with NotFound.
+
+        So it is for a damaged document. Only names that could be those of files are looked up.
+        """
         if isinstance(error, NotFound) or not is_lasting(error) or not ("." in name or "[" in name):
             return False
         return name not in self.neighbours().names
@@ -181,7 +192,10 @@ class OpenGroup(GroupDirectory):
 
 
 def find_attributes(group: Group) -> Mapping[str, JSON]:
-    """Return the attributes of a group; none if they cannot be read, which is an error only where they are shown."""
+    """Return the attributes of a group; none if they cannot be read.
+
+    Whatever shows the attributes themselves reads them without this function, and so reports the error.
+    """
     try:
         return group.attributes()
     except (FsbridgeError, OSError) as error:

@@ -20,7 +20,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import select_all
 from fsbridge.layouts.files.filetypes.cells import cells_of, fields_of, header_of, join_letters, list_of, spelling
 from fsbridge.layouts.files.filetypes.filetype import elements, texts
 from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS, rows_of
@@ -47,7 +47,7 @@ _CELL_BYTES = 32
 
 
 class Cells(NamedTuple):
-    """The cells of a column, with its elements in memory. `of(slice)` returns the texts of some rows."""
+    """The cells of one column, made of elements in memory. `of(slice)` returns the texts of the rows in the slice."""
 
     name: str
     rows: int
@@ -55,7 +55,7 @@ class Cells(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A member that is one column, or several with a common prefix in their names. `read` reads their elements."""
+    """A member that is one column, or several columns with names that begin with its name. `read` reads their elements."""
 
     name: str
     rows: int
@@ -70,8 +70,8 @@ class Reader:
         self._left = limit
 
     def __call__(self, array: OpenArray) -> NDArray[Any]:
-        selection = whole(array.metadata.shape)
-        values = array.elements(array.current(array.version), selection, range(len(selection.shape)), self._left)
+        selection = select_all(array.metadata.shape)
+        values = array.read_elements(array.current(array.version), selection, range(len(selection.shape)), self._left)
         if values.dtype.kind == "O":
             self._left -= sum(map(len, values.reshape(-1).tolist()))
         return values
@@ -83,7 +83,7 @@ def has_order(group: Group) -> bool:
 
 
 def table_of(directory: OpenGroup) -> TableFile:
-    """Return the table of a group; NotFound if it has none, with the reason."""
+    """Return the table of a group; NotFound if the group has none, with the reason."""
     return TableFile(directory, columns_of(directory)[0])
 
 
@@ -97,7 +97,7 @@ class TableFile(File):
         self.version = ("table", *((column.name, *(a.version for a in column.arrays)) for column in columns))
 
     def attrs(self) -> Attrs:
-        return Attrs("file", None, max(array.mtime_ns() for array in self._arrays))
+        return Attrs("file", None, max(array.find_mtime_ns() for array in self._arrays))
 
     def measure(self) -> Attrs:
         return Attrs("file", len(self._make()), self.attrs().mtime_ns)
@@ -107,7 +107,7 @@ class TableFile(File):
         before_waiting()
         if table_of(self._directory).version != self.version:
             raise Stale(f"{self._directory.path.member}: the table's columns have changed")
-        return self._arrays[0].shared.made.handle(self._make(), self.version)
+        return self._arrays[0].shared.made.make_handle(self._make(), self.version)
 
     def settle(self) -> None:
         for array in self._arrays:
@@ -117,7 +117,7 @@ class TableFile(File):
         before_waiting()
         shared, cache = self._arrays[0].shared, self._arrays[0].chunks.cache
         key = self.version, tuple([array.current(array.version) for array in self._arrays])
-        sizes = [(array.view().selection.size, array.metadata.dtype.itemsize or _CELL_BYTES) for array in self._arrays]
+        sizes = [(array.make_view().selection.size, array.metadata.dtype.itemsize or _CELL_BYTES) for array in self._arrays]
         limit, taken = shared.generated_limit, sum(count * size for count, size in sizes)
         most = min(limit, sum(count * max(_CELL_BYTES, 2 * size) for count, size in sizes))
         content = cache.peek(key)
@@ -143,7 +143,7 @@ class TableFile(File):
 
 
 def columns_of(directory: OpenGroup) -> tuple[list[Column], dict[str, str]]:
-    """Return the columns of a group's table, the index first; and why others are left out, by name."""
+    """Return the columns of a group's table, the index first, and by name the reasons why others are left out."""
     group, place, listed = directory.group, directory.path.member, read_group(directory.group.attributes()).columns
     index = None if listed is None else listed.row_names
     if listed is None:
@@ -185,11 +185,11 @@ def columns_of(directory: OpenGroup) -> tuple[list[Column], dict[str, str]]:
 
 
 def _count(column: Column, count: Callable[[View], int]) -> int:
-    return sum(count(array.view()) for array in column.arrays)
+    return sum(count(array.make_view()) for array in column.arrays)
 
 
 def _along_one_dimension(directory: OpenGroup) -> list[str]:
-    """Return the one-dimensional arrays along the dimension that most of them have; its coordinates are first.
+    """Return the names of the one-dimensional arrays along the dimension that most of them share, its coordinate first.
 
     Arrays without dimension names are a table only if the group has no other arrays: equal lengths may be chance.
     """
@@ -225,9 +225,10 @@ def _child(group: Group, name: str) -> Node | None:
 
 
 def _column(directory: OpenGroup, name: str, look: Look, listed: Sequence[str]) -> Column:
-    """Return the column that the member `name` is: an array, a ragged one with its index, or a group of AnnData's.
+    """Return the column that the member `name` is: an array, a ragged array with its index, or a group of AnnData.
 
-    Older AnnData put a column with a "/" in its name into a group. What is `listed` is a column, and no index of one.
+    Older AnnData put a column with a "/" in its name into a group. A member that is `listed` is a column of its own, even if
+    it is called like the index of another.
     """
     place = f"{directory.path.member}/{name}"
     here, last = directory, name
@@ -276,7 +277,7 @@ def _column(directory: OpenGroup, name: str, look: Look, listed: Sequence[str]) 
 
 
 def _words(here: OpenGroup, numbers: OpenArray, place: str) -> OpenArray | None:
-    """Return the array with the words that the elements of `numbers` stand for; None if they are numbers."""
+    """Return the array with the words that the elements of `numbers` stand for; None if they stand for none."""
     where, dtype = numbers.meaning.values.words.get(()), numbers.metadata.dtype.numpy
     if where is None or dtype is None or dtype.kind not in "iu" or len(numbers.metadata.shape) != 1:
         return None
@@ -290,7 +291,10 @@ def _words(here: OpenGroup, numbers: OpenArray, place: str) -> OpenArray | None:
 
 
 def _make_picker(numbers: NDArray[Any], words: NDArray[Any], place: str) -> Callable[[slice], list[str]]:
-    """Return a function that returns the words of some rows. -1 is missing; CorruptData for other numbers without a word."""
+    """Return a function that returns the words of some rows, empty for the number -1.
+
+    CorruptData for another number without a word.
+    """
     codes = numbers.astype(np.int64)
     if ((codes < -1) | (codes >= len(words))).any():
         raise CorruptData(f"{place}: the codes name a category that does not exist")

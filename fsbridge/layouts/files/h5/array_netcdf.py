@@ -37,11 +37,11 @@ def make_array_netcdf(array: OpenArray, selection: Selection | None = None, name
 
     `name`: of the file, without its suffix; None: the array's own name.
     """
-    view = array.view(selection, name)
+    view = array.make_view(selection, name)
     reason = NC.refusal(view) or too_long(array.name)
     if reason is not None:
         raise NotFound(f"{view.name}.{NC.suffix}: {reason}")
-    files = array.shared.part(H5Files)
+    files = array.shared.find_part(H5Files)
 
     def begin() -> Making:
         walk = Walk(array.names, True)
@@ -58,7 +58,7 @@ def _write(walk: Walk, array: OpenArray, view: View) -> Walked:
         others = list(beside.find_arrays())
         walk.add_array(array, view, f"/{array.name}", partial(_open, array, view), beside.rename_references(array))
         for name, other in others:
-            part = other.view(beside.select(other))
+            part = other.make_view(beside.select(other))
             try:
                 walk.add_array(other, part, f"/{name}", partial(_open, other, part), beside.rename_references(other))
             except PASSING:

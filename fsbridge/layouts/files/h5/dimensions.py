@@ -167,7 +167,7 @@ class _Dimensions:
 
 
 def describe_spacing(path: str, extent: int, axis: Axis, netcdf: bool) -> dict[str, JSON]:
-    """Describe the dataset of a coordinate whose values follow from the offset and the spacing of an axis."""
+    """Describe the dataset of a coordinate with values that follow from the offset and the spacing of an axis."""
     values = axis.offset + (axis.scale or 1.0) * np.arange(extent, dtype="<f8")
     return describe_values(path, values, {UNITS: symbol(axis.unit) or axis.unit} if axis.unit else {}, netcdf)
 

@@ -50,7 +50,7 @@ class H5Array(File):
     def __init__(self, array: OpenArray, selection: Selection | None = None, name: str | None = None) -> None:
         """Raise NotFound if the elements have different sizes, or the file would be too large."""
         self.array = array
-        self.view = array.view(selection, name)
+        self.view = array.make_view(selection, name)
         self.version = ("h5", selection, array.version)
         self._array_version = array.version
         items = choose_storage(self.view).items
@@ -67,10 +67,10 @@ class H5Array(File):
         return Entry(name, Attrs("file", self._size, mtime_ns), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._size, self.array.mtime_ns())
+        return Attrs("file", self._size, self.array.find_mtime_ns())
 
     def measure(self) -> Attrs:
-        return Attrs("file", self._make_once().size, self.array.mtime_ns())
+        return Attrs("file", self._make_once().size, self.array.find_mtime_ns())
 
     def open(self) -> H5Handle:
         """Open the file, with a skeleton that is made once and then cached; Stale if the array has changed."""
@@ -247,7 +247,7 @@ class _Left(NamedTuple):
     def note(cls, opened: Opened) -> _Left:
         array, _, version = opened
         try:
-            return cls(array.identity, version, array.used_chunks(version))
+            return cls(array.identity, version, array.find_used_chunks(version))
         except Stale:
             return cls(array.identity, version, None, True)
 
@@ -354,7 +354,7 @@ class H5Handle(Handle):
             if known is None or before != opened:
                 array, view, version = opened
                 present = array.current(version)
-                reader, supply = array.reader(present, view.selection, part.elements.order)
+                reader, supply = array.make_reader(present, view.selection, part.elements.order)
                 source = ElementBytes(part.elements, reader, supply, view.stored_dtype, array.chunks.cache)
                 self._sources[part.start] = opened, source
                 if known is not None:

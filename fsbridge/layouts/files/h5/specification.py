@@ -145,7 +145,7 @@ def describe_dataset(view: View, path: str, netcdf: bool = False) -> dict[str, J
 def choose_element_type(view: View, netcdf: bool) -> np.dtype[Any]:
     """Return the type of elements outside the skeleton.
 
-    Half precision becomes single for netCDF, whose readers crash on it.
+    Half precision becomes single for netCDF, because its readers crash on it.
     """
     dtype = view.stored_dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
     return np.dtype("f4").newbyteorder(dtype.byteorder) if netcdf and dtype.kind == "f" and dtype.itemsize == 2 else dtype
@@ -171,7 +171,7 @@ def _count_letters(view: View) -> int:
 
 
 def keep_netcdf_attributes(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return those attributes whose names netCDF allows. The log names the others."""
+    """Return the attributes with names that netCDF allows. The log names the others."""
     return {name: value for name, value in attributes.items() if _has_attribute(name)}
 
 

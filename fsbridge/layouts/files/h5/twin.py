@@ -169,7 +169,7 @@ def finish_file(
 ) -> tuple[Twin, dict[str, str]]:
     """Finish the skeleton. Return the file, and by path the objects that HDF5 refused, with the reasons.
 
-    `arrays`: by number of the dataset, each array whose elements lie outside the skeleton. `least`: bytes reserved for
+    `arrays`: by number of the dataset, each array with elements outside the skeleton. `least`: bytes reserved for
     everything but these elements, which the file has even if it needs fewer; 0: as many as it needs. Raises what
     `SkeletonWriter.finish` raises, and CorruptData if `least` is too small.
     """
@@ -222,7 +222,7 @@ def make_array_twin(array: OpenArray, view: View, present: ArrayVersion, version
         specification.add("group", "/", attributes={})
         item = describe_dataset(view, path)
         if variable:
-            item["items"] = spell_items(view, array.elements(present, view.selection, order))
+            item["items"] = spell_items(view, array.read_elements(present, view.selection, order))
         number = specification.add(**item)
         scales = add_scales(array, view, path, specification)
         shown = show_array(view, lambda: Opened(array, view, version))

@@ -208,7 +208,7 @@ class Walk:
         if array is not None:
             opened = group.open_array(name, array, self._looks[group])
             self.add_array(
-                opened, opened.view(name=path.rpartition("/")[2]), path, partial(_reopen, group, name, array.version)
+                opened, opened.make_view(name=path.rpartition("/")[2]), path, partial(_reopen, group, name, array.version)
             )
             return
         if depth <= 0:
@@ -250,7 +250,7 @@ class Walk:
         if view.selection.size > MAX_TEXTS:
             raise TooLarge(f"the array has more than {MAX_TEXTS} elements of variable length")
         version = array.find_version()
-        items = array.elements(array.current(version), view.selection, spec.choose_storage(view).order)
+        items = array.read_elements(array.current(version), view.selection, spec.choose_storage(view).order)
         count = sum(len(item) for item in items.reshape(-1).tolist())
         if self._variable + count > VARIABLE_BYTES:
             raise TooLarge(f"elements of variable length have more than {VARIABLE_BYTES} bytes altogether")
@@ -263,7 +263,7 @@ def _reopen(group: OpenGroup, name: str, version: Hashable) -> Opened:
     """Open an array of a group again, to read its elements; Stale if it has another version by now, or does not exist."""
     try:
         array = group.reopen_array(name, version)
-        return Opened(array, array.view(), array.find_version())
+        return Opened(array, array.make_view(), array.find_version())
     except NotFound as error:
         raise Stale(f"{name!r} has gone since the group's file was made: {error}") from None
 

@@ -82,8 +82,8 @@ def _make_group_page(shown: OpenGroup, seen: SeenMembers | None = None) -> bytes
 
 
 def make_array_page(array: OpenArray, store: str, format: str) -> bytes:
-    """Return the page of a store whose root is an array."""
-    row = make_array_row(array.name, array.view(), Neighbours(), PageValues().spell(array))
+    """Return the page of a store with an array as its root."""
+    row = make_array_row(array.name, array.make_view(), Neighbours(), PageValues().spell(array))
     picture = None
     if row.preview is not None and row.path is not None and row.value is None:
         picture = make_link(row.path + b"." + row.preview.encode())
@@ -125,7 +125,7 @@ def _make_row(
     array = as_array(node)
     if array is not None:
         opened = shown.open_array(child.name, array, look)
-        return make_array_row(child.name, opened.view(), neighbours, values.spell(opened), remark)
+        return make_array_row(child.name, opened.make_view(), neighbours, values.spell(opened), remark)
     member = cast(Group, node)
     if member.is_plain():
         return MemberRow(child.name, "directory", path)

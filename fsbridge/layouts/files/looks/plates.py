@@ -45,7 +45,7 @@ def find_plate(shown: OpenGroup) -> Plate:
 
 
 def find_fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[Field]]]:
-    """Yield each well with its images, whose paths begin at the plate. A well whose group is missing has none."""
+    """Yield each well with its images, with paths from the plate on. A well has none if its group is missing."""
     for well in plate.wells:
         try:
             fields = read_group(shown.group_at(well.path).group.attributes()).fields
@@ -202,7 +202,7 @@ def _read_small(preview: ArrayFile, present: ArrayVersion, side: int) -> tuple[D
     Returns how it is drawn, and its elements, resized so that the longer side has `side` pixels.
     """
     how = plan_drawing(preview.view)
-    layers = how.arrange_layers(preview.array.elements(present, how.sample.selection, how.order))
+    layers = how.arrange_layers(preview.array.read_elements(present, how.sample.selection, how.order))
     scale = side / max(how.size)
     return how, resize(layers, (max(1, round(how.size[0] * scale)), max(1, round(how.size[1] * scale))))
 

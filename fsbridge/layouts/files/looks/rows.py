@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from fsbridge.layouts.files.arrays.description import is_plain, reading_lines
+from fsbridge.layouts.files.arrays.description import is_plain, make_reading_lines
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.names import Neighbours
 from fsbridge.layouts.files.arrays.open_array import OpenArray
@@ -71,7 +71,7 @@ class SeenMembers:
         if name not in self._arrays:
             return None
         array, alike = self._arrays[name]
-        view = array.view()
+        view = array.make_view()
         if not is_plain(name) or len(name) > _LONGEST or neighbours.names or has_value(view):
             return make_array_row(name, view, neighbours, values.spell(array))
         key = alike, view.meaning.long_name
@@ -91,7 +91,7 @@ def make_array_row(
     preview = next((suffix for suffix in ("preview.svg", "preview.png") if suffix in suffixes), None)
     wanted = next((suffix for suffix in _choose_first(view) if suffix in suffixes), None)
     first = [suffix for suffix in (wanted, "npy", preview) if suffix in suffixes]
-    lines = reading_lines(view) if "raw" in suffixes else {}
+    lines = make_reading_lines(view) if "raw" in suffixes else {}
     lines = {language: text for language, text in lines.items() if language != "c"}
     return MemberRow(name, "array", stem, suffixes, first, preview, value, view, lines, remark)
 

@@ -10,7 +10,7 @@ import math
 from fsbridge.errors import FsbridgeError, is_lasting
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import select_all
 from fsbridge.layouts.files.filetypes.cells import spelling
 from fsbridge.meaning.times import describe_dates
 from fsbridge.meaning.units import fold, symbol
@@ -36,7 +36,7 @@ class PageValues:
 
         None if the array has no short value, or the page shows enough values already.
         """
-        if self._left <= 0 or not has_value(array.view()):
+        if self._left <= 0 or not has_value(array.make_view()):
             return None
         self._left -= 1
         try:
@@ -62,8 +62,8 @@ def has_value(view: View) -> bool:
 
 
 def _spell_value(array: OpenArray) -> str:
-    view, order = array.view(), range(len(array.metadata.shape))
-    elements = array.elements(array.chunks.whole(), whole(array.metadata.shape), order, _MOST_BYTES).reshape(-1)
+    view, order = array.make_view(), range(len(array.metadata.shape))
+    elements = array.read_elements(array.chunks.whole(), select_all(array.metadata.shape), order, _MOST_BYTES).reshape(-1)
     style = spelling(view.meaning.values, elements, absent="missing")
     texts = style.cells(elements)
     if texts == ["missing"] or elements.dtype.kind not in "iufc":

@@ -109,7 +109,7 @@ def set_attributes(
 ) -> None:
     """Write all attributes. One that HDF5 cannot hold is left out, and the others are still written.
 
-    `described`: a dataset's dtype; `typed`: names of the attributes whose numbers get this type, if they fit. `netcdf`:
+    `described`: a dataset's dtype; `typed`: names of the attributes that get this type, if their numbers fit. `netcdf`:
     texts get a fixed length (NC_CHAR), because some readers of netCDF fail at texts of variable length (NC_STRING), or show
     their addresses.
     """
@@ -274,7 +274,7 @@ def _set_fill(creation: Any, fill: NDArray[Any]) -> None:
 
 
 def _write_elements(dataset: h5py.Dataset, item: Mapping[str, Any]) -> None:
-    """Write the elements of a dataset whose elements lie in the skeleton."""
+    """Write the elements of a dataset that has them in the skeleton."""
     items = item["items"]
     if item["dtype"] == "bytes":
         for index, content in zip(np.ndindex(*dataset.shape), items, strict=True):

@@ -346,7 +346,7 @@ def _make_position_function(how: _DrawnTable, first: int) -> Callable[[NDArray[n
     if axis.scale is not None and not own:
         scale, offset = axis.scale, axis.offset
         return lambda x: offset + (x + first) * scale
-    values = None if own else view.positions(how.along)
+    values = None if own else view.find_positions(how.along)
     if values is not None:
         return lambda x: values[np.rint(x).astype(np.int64) + first]
     return lambda x: region.start + (x + first) * region.step
@@ -357,7 +357,7 @@ def _make_label(how: _DrawnTable) -> str:
     axis = view.axes[how.along] if view.axes else None
     if axis is None:
         return ""
-    if axis.name == view.name or (axis.scale is None and view.positions(how.along) is None):
+    if axis.name == view.name or (axis.scale is None and view.find_positions(how.along) is None):
         return f"{axis.name} index" if axis.name else "index"
     unit = symbol(axis.unit)
     return f"{axis.name or 'position'}{f' ({unit})' if unit else ''}"

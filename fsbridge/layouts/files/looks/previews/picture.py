@@ -220,7 +220,7 @@ class Drawn:
         return self.view.image.channels if self.view.image is not None else ()
 
     def arrange_layers(self, elements: NDArray[Any]) -> NDArray[Any]:
-        """Return the elements as channel × row × column of the picture, whose first row is at the top."""
+        """Return the elements as channel × row × column of the picture, with the first row at the top."""
         layers = elements.reshape(-1, *elements.shape[-2:])
         return layers[:, :: -1 if self.flips[0] else 1, :: -1 if self.flips[1] else 1]
 

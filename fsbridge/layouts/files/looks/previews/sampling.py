@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsbridge.layouts.files.arrays.colors import color_axis
+from fsbridge.layouts.files.arrays.colors import find_color_axis
 from fsbridge.layouts.files.arrays.extents import Unfit, View
 from fsbridge.layouts.files.arrays.selection import Pick, Selection
 from fsbridge.layouts.files.looks.previews import CHUNKS, DECODED_BYTES
@@ -96,7 +96,7 @@ def find_curve_dimension(view: View) -> int | None:
 
 def choose_plane(view: View) -> Plane:
     """Choose which dimensions of an array of two dimensions or more a picture shows."""
-    color = color_axis(view)
+    color = find_color_axis(view)
     if color is None and _is_stack_of_colors(view):
         color = len(view.shape) - 1
     channels = color
@@ -129,7 +129,7 @@ def _is_stack_of_colors(view: View) -> bool:
 
 def find_step(view: View, dimension: int) -> float | None:
     """Return the spacing along a dimension, the mean one if it is irregular; None if it is unknown."""
-    scale, positions = view.axes[dimension].scale, view.positions(dimension)
+    scale, positions = view.axes[dimension].scale, view.find_positions(dimension)
     if scale is not None or positions is None or len(positions) < 2:
         return scale
     step = float(positions[-1] - positions[0]) / (len(positions) - 1)

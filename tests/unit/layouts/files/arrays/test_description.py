@@ -10,19 +10,19 @@ import numpy as np
 from fake_model import fake_array
 
 from fsbridge.layouts.files.arrays.description import (
-    description,
     is_plain,
-    size_with_attributes,
-    size_without_attributes,
+    make_description,
+    measure_with_attributes,
+    measure_without_attributes,
 )
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import select_all
 from fsbridge.meaning import Axis, Meaning
 
 
 def view(name: str, values: np.ndarray[Any, Any], axis: Axis, **changes: Any) -> View:
     array = fake_array(values, (2,) * values.ndim, **changes)
-    return View(name, array.metadata, whole(values.shape), Meaning((axis,) * values.ndim), False)
+    return View(name, array.metadata, select_all(values.shape), Meaning((axis,) * values.ndim), False)
 
 
 VIEWS = [
@@ -49,21 +49,25 @@ VIEWS = [
 
 def test_descriptions_are_json_that_can_be_read() -> None:
     for one in VIEWS:
-        assert json.loads(description(one, ()))["name"].encode("utf-8", "replace") == one.name.encode("utf-8", "replace")
-    assert b"collisions" in description(VIEWS[0], ["one"])
+        assert json.loads(make_description(one, ()))["name"].encode("utf-8", "replace") == one.name.encode(
+            "utf-8", "replace"
+        )
+    assert b"collisions" in make_description(VIEWS[0], ["one"])
 
 
 def test_p2_the_size_of_a_description_is_known_without_it() -> None:
     for one in VIEWS:
-        without = size_without_attributes(one)
-        assert size_with_attributes(one, without) == len(description(one, ())), one
+        without = measure_without_attributes(one)
+        assert measure_with_attributes(one, without) == len(make_description(one, ())), one
         alike = replace(one, metadata=replace(one.metadata, attributes={"other": [1, "\u00b5"]}))
-        assert size_with_attributes(alike, without) == len(description(alike, ())), one
+        assert measure_with_attributes(alike, without) == len(make_description(alike, ())), one
 
 
 def test_plain_names_of_one_length_take_equally_much_of_a_description() -> None:
     for one in VIEWS:
-        sizes = {len(description(replace(one, name=name), ())) for name in ("abc", "A-z", "0.9", "...") if is_plain(name)}
+        sizes = {
+            len(make_description(replace(one, name=name), ())) for name in ("abc", "A-z", "0.9", "...") if is_plain(name)
+        }
         assert len(sizes) == 1, one
     assert not is_plain("LISTED")
     assert not is_plain("\u00b5")

@@ -20,7 +20,7 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, Unreachable, Unsupported
 from fsbridge.layouts.files.arrays.element_bytes import ElementBytes, StreamLimits
 from fsbridge.layouts.files.arrays.extents import Elements
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import select_all
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
@@ -49,9 +49,9 @@ def open_elements(
     order = tuple(range(len(array.metadata.shape)))
     version = DecodedArray(array, cache, cache.budget // 2).whole()
     supply = ChunkSupply(
-        FoundChunks(version), whole(array.metadata.shape), order, Workers("helper", 1), Spill(str(tmp_path), 1 << 20)
+        FoundChunks(version), select_all(array.metadata.shape), order, Workers("helper", 1), Spill(str(tmp_path), 1 << 20)
     )
-    reader = ElementReader(array.metadata, whole(array.metadata.shape), order, supply, cache.budget, read_ahead)
+    reader = ElementReader(array.metadata, select_all(array.metadata.shape), order, supply, cache.budget, read_ahead)
     native = array.metadata.dtype.numpy
     return kind(Elements(0, order, np.dtype(shown)), reader, supply, native, cache, STREAMING)
 

@@ -11,7 +11,7 @@ from fake_model import FakeGroup, fake_array, tree
 from tree_walker import content
 
 from fsbridge.errors import NotFound
-from fsbridge.layouts.files.arrays.names import Neighbours, parse_name, store_name
+from fsbridge.layouts.files.arrays.names import Neighbours, find_store_name, parse_name
 from fsbridge.layouts.files.arrays.selection import parse_region
 
 VALUES: Any = np.arange(5 * 7 * 3).reshape(5, 7, 3)
@@ -44,7 +44,7 @@ def test_a_file_name_is_read_in_every_way_with_the_longest_name_first(name: str,
      ("/data/chrome.zarr", "chrome"), ("/data/plain", "plain"), ("/data/.hidden", ".hidden")],
 )  # fmt: skip
 def test_files_of_the_root_are_called_after_the_store(source: str, name: str) -> None:
-    assert store_name(source) == name
+    assert find_store_name(source) == name
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_members_named_like_files_are_known_to_the_arrays_of_those_files() -> No
     found = Neighbours.find_among(["a", "b", "a.npy", "a[0].npy", "x.y", "b.ome.tif"])
     assert found.names == {"a.npy", "a[0].npy", "x.y", "b.ome.tif"}
     assert found.claims == {"a": ("a.npy", "a[0].npy"), "a[0]": ("a[0].npy",), "b": ("b.ome.tif",), "b.ome": ("b.ome.tif",)}
-    assert len(found.collisions("a")) == 2
-    assert not found.collisions("x")
+    assert len(found.find_collisions("a")) == 2
+    assert not found.find_collisions("x")
     left = {("a", "npy"), ("b", "ome.tif")}
     assert {key for key in (("a", "npy"), ("a", "raw"), ("b", "ome.tif"), ("c", "npy")) if not found.allow(*key)} == left
 

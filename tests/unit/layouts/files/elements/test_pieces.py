@@ -19,7 +19,7 @@ from fsbridge.codecs.blosc import HEADER, Blosc
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Stale
 from fsbridge.layouts.files.arrays.open_array import SharedLimits
-from fsbridge.layouts.files.arrays.selection import parse_region, whole
+from fsbridge.layouts.files.arrays.selection import parse_region, select_all
 from fsbridge.layouts.files.elements.pieces import SLAB_LIMITS, SlabLimits, Slabs, choose_slabs
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.mount.lifecycle import Tree
@@ -245,5 +245,5 @@ def test_large_chunks_are_cut_into_equal_slabs_where_that_saves_decoding(
 ) -> None:
     """Along the slowest dimension. A prime extent is not cut, nor is anything for a reader of a row of each slab."""
     array = make_metadata(chunks, order)
-    selection = whole(array.shape) if region == ":" else parse_region(region, array.shape)
+    selection = select_all(array.shape) if region == ":" else parse_region(region, array.shape)
     assert choose_slabs(array, selection, order or tuple(range(len(chunks)))) == expected

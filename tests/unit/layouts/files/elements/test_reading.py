@@ -18,7 +18,7 @@ from waiting import until
 from fsbridge.decoded import DecodedArray
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, Stale, TooLarge
-from fsbridge.layouts.files.arrays.selection import Selection, band, boxes, parse_region, whole
+from fsbridge.layouts.files.arrays.selection import Selection, find_band, parse_region, select_all, split_into_boxes
 from fsbridge.layouts.files.elements.chunk_bytes import RANGE_BYTES
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import GROUP_CHUNKS, ElementReader
@@ -79,7 +79,7 @@ def test_reads_of_more_chunks_than_are_looked_at_together_equal_numpy(text: str,
 def test_p6_a_read_of_many_small_chunks_takes_little_beside_them(shape: tuple[int, ...], tmp_path: Path) -> None:
     values = np.arange(5_000, dtype="<u4").reshape(shape)
     array = fake_array(values, (*(1 for _ in shape[1:]), 2))
-    found = make_reader(array, whole(shape), tuple(range(len(shape))), tmp_path, budget=64 << 20)
+    found = make_reader(array, select_all(shape), tuple(range(len(shape))), tmp_path, budget=64 << 20)
     tracemalloc.start()
     try:
         data = found.read(0, values.size)
@@ -98,7 +98,7 @@ def test_sources_in_another_memory_order_are_read_right_in_every_order(order: tu
         chunk = np.frombuffer(content, "<u2").reshape(2, 3, 4)
         array.chunks.stored[index] = np.ascontiguousarray(chunk.transpose(order)).tobytes()
     for wanted in itertools.permutations(range(3)):
-        found = make_reader(array, whole(VALUES.shape), wanted, tmp_path)
+        found = make_reader(array, select_all(VALUES.shape), wanted, tmp_path)
         assert found.read(0, VALUES.size).tobytes() == np.ascontiguousarray(VALUES.transpose(wanted)).tobytes()
 
 
@@ -115,7 +115,7 @@ def test_a_band_has_the_chunks_of_its_elements_and_ends_where_others_begin(edges
     flat = turned.reshape(-1)
     element = 0
     while element < len(flat):
-        box, following = band(grid, whole((5, 7, 6)), order, turned.shape, element)
+        box, following = find_band(grid, select_all((5, 7, 6)), order, turned.shape, element)
         touched = set(turned[tuple(slice(*span) for span in box)].reshape(-1))
         assert touched == set(flat[element:following])
         assert following is None or flat[following] not in touched
@@ -159,7 +159,7 @@ def test_what_is_not_stored_is_the_fill_value(tmp_path: Path) -> None:
     del array.chunks.stored[1, 1, 0]
     expected = VALUES.copy()
     expected[2:4, 3:6, :4] = 9
-    found = make_reader(array, whole(VALUES.shape), (0, 1, 2), tmp_path)
+    found = make_reader(array, select_all(VALUES.shape), (0, 1, 2), tmp_path)
     assert found.read(0, VALUES.size).tobytes() == expected.tobytes()
 
 
@@ -172,7 +172,7 @@ def test_p8_a_damaged_chunk_fails_exactly_the_reads_that_touch_it(tmp_path: Path
 
     array = fake_array(VALUES, (2, 3, 4))
     array.chunks = Damaged(array.chunks.stored)
-    found = make_reader(array, whole(VALUES.shape), (0, 1, 2), tmp_path)
+    found = make_reader(array, select_all(VALUES.shape), (0, 1, 2), tmp_path)
     touched = np.zeros(VALUES.shape, bool)
     touched[2:4, 3:6, :4] = True
     for position, bad in enumerate(touched.reshape(-1)):
@@ -188,7 +188,7 @@ def test_no_chunk_is_decoded_once_per_plane(budget: int, tmp_path: Path) -> None
     """Also when a band is larger than the cache: then it is spilt."""
     values = np.arange(16 * 32 * 32, dtype="<u2").reshape(16, 32, 32)
     array = fake_array(values, (8, 8, 8))
-    found = make_reader(array, whole(values.shape), (0, 1, 2), tmp_path, budget)
+    found = make_reader(array, select_all(values.shape), (0, 1, 2), tmp_path, budget)
     for plane in range(16):
         expected = values[plane].tobytes()
         assert found.read(plane * 1024, (plane + 1) * 1024).tobytes() == expected
@@ -199,7 +199,7 @@ def test_streaming_decodes_each_chunk_once(tmp_path: Path) -> None:
     """Also if a band takes half the cache."""
     values = np.arange(64 * 64 * 64, dtype="<u2").reshape(64, 64, 64)
     array = fake_array(values, (8, 16, 16))
-    found = make_reader(array, whole(values.shape), (0, 1, 2), tmp_path, 2 * 8 * 64 * 64 * 2, 0)
+    found = make_reader(array, select_all(values.shape), (0, 1, 2), tmp_path, 2 * 8 * 64 * 64 * 2, 0)
     behind = 0
     for plane in range(0, 64, 2):
         first, last = plane * 4096, (plane + 2) * 4096
@@ -211,14 +211,14 @@ def test_streaming_decodes_each_chunk_once(tmp_path: Path) -> None:
 def test_without_room_for_a_band_opening_fails(tmp_path: Path) -> None:
     values = np.zeros((16, 32, 32), "<u2")
     with pytest.raises(TooLarge, match=r"131072 bytes|65536 bytes"):
-        make_reader(fake_array(values, (8, 8, 8)), whole(values.shape), (0, 1, 2), tmp_path, 2048, 4096)
+        make_reader(fake_array(values, (8, 8, 8)), select_all(values.shape), (0, 1, 2), tmp_path, 2048, 4096)
 
 
 def test_a_sparse_array_needs_no_room(tmp_path: Path) -> None:
     values = np.zeros((16, 32, 32), "<u2")
     array = fake_array(values, (8, 8, 8))
     array.chunks.stored = {(0, 0, 0): array.chunks.stored[0, 0, 0]}
-    assert not make_reader(array, whole(values.shape), (0, 1, 2), tmp_path, 2048, 4096).read(0, values.size).any()
+    assert not make_reader(array, select_all(values.shape), (0, 1, 2), tmp_path, 2048, 4096).read(0, values.size).any()
 
 
 def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
@@ -228,9 +228,9 @@ def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
 
     def open_reader() -> ElementReader:
         supply = ChunkSupply(
-            FoundChunks(chunks.whole()), whole(VALUES.shape), (0, 1, 2), Workers("helper", 1), Spill(str(tmp_path), 0)
+            FoundChunks(chunks.whole()), select_all(VALUES.shape), (0, 1, 2), Workers("helper", 1), Spill(str(tmp_path), 0)
         )
-        return ElementReader(array.metadata, whole(VALUES.shape), (0, 1, 2), supply, 1 << 20)
+        return ElementReader(array.metadata, select_all(VALUES.shape), (0, 1, 2), supply, 1 << 20)
 
     found = open_reader()
     before = found.read(0, 1).tobytes()
@@ -264,7 +264,7 @@ def test_boxes_cover_a_range_exactly(shape: tuple[int, ...]) -> None:
     for start in range(size + 1):
         for stop in range(start, size + 1):
             found: list[int] = []
-            for first, box in boxes(shape, start, stop):
+            for first, box in split_into_boxes(shape, start, stop):
                 part = numbers[tuple(slice(low, high) for low, high in box)].reshape(-1)
                 assert part[0] == first
                 found += part.tolist()
@@ -311,7 +311,7 @@ def test_p7_closing_does_not_wait_for_the_disk_that_holds_spilt_chunks(tmp_path:
 
     cache, spill = ChunkCache(1 << 20), Spill(str(tmp_path), 1 << 20, allocate)
     version = DecodedArray(fake_array(VALUES, (2, 3, 4)), cache, 1 << 20).whole()
-    supply = ChunkSupply(FoundChunks(version), whole(VALUES.shape), (0, 1, 2), Workers("helper", 1), spill)
+    supply = ChunkSupply(FoundChunks(version), select_all(VALUES.shape), (0, 1, 2), Workers("helper", 1), spill)
 
     def use(index: Index) -> None:
         piece = supply.find(index)

@@ -18,9 +18,9 @@ import tree_walker
 from fake_model import FakeGroup, fake_array, tree
 
 from fsbridge.formats.dtypes import data_type
-from fsbridge.layouts.files.arrays.element_bytes import conversion
+from fsbridge.layouts.files.arrays.element_bytes import find_conversion
 from fsbridge.layouts.files.arrays.extents import FileMap, Recorder, View
-from fsbridge.layouts.files.arrays.selection import parse_region, whole
+from fsbridge.layouts.files.arrays.selection import parse_region, select_all
 from fsbridge.layouts.files.filetypes.envi import envi_header
 from fsbridge.layouts.files.filetypes.meta import mha
 from fsbridge.layouts.files.filetypes.mrc import mrc
@@ -47,7 +47,7 @@ def make_view(
 ) -> View:
     grid = ChunkGrid(values.shape, values.shape)
     metadata = ArrayMetadata(grid, data_type(values.dtype), attributes=attributes or {})
-    return View("a", metadata, whole(values.shape), replace(read_array(Written(metadata)), axes=axes), x_first)
+    return View("a", metadata, select_all(values.shape), replace(read_array(Written(metadata)), axes=axes), x_first)
 
 
 def make_content(found: FileMap, values: np.ndarray[Any, Any]) -> bytes:
@@ -56,7 +56,7 @@ def make_content(found: FileMap, values: np.ndarray[Any, Any]) -> bytes:
     out = bytearray(found.size)
     for at, piece in found.pieces:
         out[at : at + len(piece)] = piece
-    convert = conversion(values.dtype, found.elements.dtype)
+    convert = find_conversion(values.dtype, found.elements.dtype)
     stored = np.ascontiguousarray(values.transpose(found.elements.order))
     data = (stored if convert is None else convert(stored)).tobytes()
     out[found.elements.offset : found.elements.offset + len(data)] = data
@@ -367,7 +367,7 @@ def test_bands_are_named_by_their_positions_only_if_these_are_known() -> None:
 
 
 def test_steps_of_a_region_are_no_spacing_where_none_is_known() -> None:
-    assert parse_region("1::2", (10,)).axes((UNPLACED,)) == (UNPLACED,)
+    assert parse_region("1::2", (10,)).cut_axes((UNPLACED,)) == (UNPLACED,)
 
 
 def test_frames_without_a_unit_of_time_are_not_seconds_apart() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fsbridge.formats.dtypes import BYTES, STRING, data_type
 from fsbridge.layouts.files import filetypes
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import select_all
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.meaning import Axis, Meaning
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
@@ -51,7 +51,7 @@ SHAPES = [
 def make_view(shape: tuple[int, ...], dtype: DataType, x_first: bool = False, reverse: bool = False) -> View:
     order = tuple(reversed(range(len(shape)))) if reverse else None
     metadata = ArrayMetadata(ChunkGrid(shape, (1,) * len(shape)), dtype, order=order)
-    return View("a", metadata, whole(shape), Meaning((Axis(),) * len(shape)), x_first)
+    return View("a", metadata, select_all(shape), Meaning((Axis(),) * len(shape)), x_first)
 
 
 @pytest.mark.parametrize("backwards", [False, True])

@@ -12,7 +12,7 @@ from fake_model import fake_array
 from numpy.typing import ArrayLike
 
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import select_all
 from fsbridge.layouts.files.h5.specification import _has_attribute, describe_dataset, describe_labelled
 from fsbridge.meaning import Axis
 from fsbridge.meaning.convention import Written
@@ -23,7 +23,7 @@ from fsbridge.metadata import JSON
 def view_of(values: ArrayLike, names: tuple[str, ...] | None = None, attributes: Mapping[str, JSON] | None = None) -> View:
     values = np.asarray(values)
     metadata = fake_array(values, values.shape, attributes=attributes or {}, dimension_names=names).metadata
-    return View("a", metadata, whole(values.shape), read_array(Written(metadata)), False)
+    return View("a", metadata, select_all(values.shape), read_array(Written(metadata)), False)
 
 
 def test_truth_values_and_texts_of_a_fixed_length_have_types_of_netcdf() -> None:

@@ -27,7 +27,7 @@ from tree_walker import content as whole_content
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, NotFound, Stale
 from fsbridge.layouts.files.arrays.extents import Unfit, View
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import select_all
 from fsbridge.layouts.files.looks.previews import CHUNKS, DECODED_BYTES, sampling
 from fsbridge.layouts.files.looks.previews.picture import plan_picture
 from fsbridge.layouts.files.looks.previews.sampling import Wish, choose_sample
@@ -61,7 +61,7 @@ def view_of(
 ) -> View:
     metadata = fake_array(values, chunks or values.shape, **changes).metadata
     meaning = read_array(Written(metadata))
-    return View("a", metadata, whole(values.shape), replace(meaning, axes=axes or meaning.axes), False)
+    return View("a", metadata, select_all(values.shape), replace(meaning, axes=axes or meaning.axes), False)
 
 
 def test_p12_the_middle_plane_of_a_volume_is_drawn_between_percentiles(tmp_path: Path) -> None:
@@ -394,7 +394,9 @@ def test_p7_the_middle_is_shown_where_all_of_a_plane_would_cost_too_much(tmp_pat
 def test_p7_many_small_chunks_are_sampled_more_coarsely(colors: tuple[int, ...]) -> None:
     shape = (*colors, 1_500_000, 1 << 20)
     metadata = ArrayMetadata(ChunkGrid(shape, (1,) * len(shape)), DataType("u", 1, "little", "u", np.dtype("u1")))
-    found = plan_picture(View("a", metadata, whole(shape), Meaning(tuple(map(Axis, ["c", "y", "x"][-len(shape) :]))), False))
+    found = plan_picture(
+        View("a", metadata, select_all(shape), Meaning(tuple(map(Axis, ["c", "y", "x"][-len(shape) :]))), False)
+    )
     picks = found.selection.picks[-2:]
     assert not found.middle
     assert 1000 < found.selection.size <= CHUNKS
@@ -428,7 +430,7 @@ def test_p6_p9_a_preview_of_very_many_small_chunks_is_made_of_few_of_them() -> N
 def test_channels_are_left_out_where_a_chunk_of_each_would_be_too_much() -> None:
     grid = ChunkGrid((5, 8000, 8000), (1, 5000, 5000))
     metadata = ArrayMetadata(grid, DataType("u", 1, "little", "u", np.dtype("u1")))
-    found = choose_sample(metadata, whole(grid.shape), {1: Wish(512), 2: Wish(512)}, {}, {0: 5})
+    found = choose_sample(metadata, select_all(grid.shape), {1: Wish(512), 2: Wish(512)}, {}, {0: 5})
     assert found.selection.picks[0].length == 2
     assert found.selection.shape[1:] > (500, 500)
 
@@ -446,7 +448,7 @@ def test_p6_no_preview_decodes_more_than_its_limit(dims: list[tuple[int, int]], 
     shown = {len(shape) - 1: Wish(data.draw(most)), len(shape) - 2: Wish(data.draw(most))}
     at = {i: n // 2 for i, n in enumerate(shape[:-2])}
     try:
-        found = choose_sample(metadata, whole(shape), shown, at)
+        found = choose_sample(metadata, select_all(shape), shown, at)
     except Unfit:
         assert math.prod(chunks) * itemsize > DECODED_BYTES
         return
