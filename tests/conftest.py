@@ -6,8 +6,10 @@ import gc
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from fake_mount import FakeMount
 from fake_s3 import BIG, CHUNK, FakeS3
 from hypothesis import HealthCheck, settings
 from mounting import Mount, MountFunction
@@ -81,6 +83,14 @@ def server() -> Iterator[FakeS3]:
     server.put("z/a/big", BIG, 1e9)
     yield server
     server.stop()
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeMount]:
+    """A tree in memory that a test mounts, for tests of the command and its daemon."""
+    mount = FakeMount(tmp_path)
+    yield mount
+    mount.clear()
 
 
 @pytest.fixture

@@ -32,13 +32,6 @@ from fsbridge.mount import daemon, preflight
 NOBODY = 65534
 
 
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeMount]:
-    mount = FakeMount(tmp_path)
-    yield mount
-    mount.clear()
-
-
 def test_the_command_returns_when_the_root_answers(fake: FakeMount) -> None:
     fake.start()
     assert "hello" in os.listdir(fake.path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ from waiting import until
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 from fsbridge.mount import preflight
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeMount]:
-    mount = FakeMount(tmp_path)
-    yield mount
-    mount.clear()
 
 
 def run_program(text: str, where: Path, *words: str | os.PathLike[str]) -> subprocess.CompletedProcess[str]:

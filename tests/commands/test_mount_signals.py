@@ -10,8 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fake_mount import FakeMount
@@ -21,13 +19,6 @@ from observing import own_memory
 from waiting import until
 
 CYCLES = 20
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeMount]:
-    mount = FakeMount(tmp_path)
-    yield mount
-    mount.clear()
 
 
 def test_p10_sighup_reopens_the_log_or_ends_what_had_a_terminal(fake: FakeMount) -> None:

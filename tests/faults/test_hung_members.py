@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import zarr
 from mounting import READY, Mount, mounted
+from observing import errno_of
 from waiting import until
 
 from fsbridge.store import Key
@@ -61,14 +62,6 @@ def hanging(tmp_path: Path) -> Iterator[Hanging]:
         inner.end()
 
 
-def error_of(call: Callable[[], object]) -> int | None:
-    try:
-        call()
-    except OSError as error:
-        return error.errno
-    return None
-
-
 def attributes(folder: Path) -> Mapping[str, bool]:
     """Names and kinds as `ls -l` has them, without a look-up of its own."""
     with os.scandir(folder) as members:
@@ -99,11 +92,11 @@ def test_p3_p7_a_directory_is_listed_while_a_member_hangs(
         time.sleep(1.1)
     assert time.monotonic() - begin < 25, "three listings, each far below a deadline of 10 s"
     if kind == "collection":  # at once: the listing has met it
-        assert error_of(lambda: (tree / "hung/x/c/2").read_bytes()) == errno.ETIMEDOUT
+        assert errno_of((tree / "hung/x/c/2").read_bytes) == errno.ETIMEDOUT
     assert attributes(tree.path) == names
     hanging.go_on()
     deadline = time.monotonic() + 20
-    while error_of(lambda: (tree / "hung/x/c/2").read_bytes()) and time.monotonic() < deadline:
+    while errno_of((tree / "hung/x/c/2").read_bytes) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert (tree / "hung/x/c/2").read_bytes() == b"\3"
     assert attributes(tree.path) == names
@@ -142,7 +135,7 @@ def test_p7_a_group_is_listed_while_links_in_it_lead_to_a_server_that_hangs(
     assert time.monotonic() - begin < 25, "far below two deadlines of 10 s"
     hanging.go_on()
     deadline = time.monotonic() + 20
-    while error_of(lambda: (tree / "deep/c/2").read_bytes()) and time.monotonic() < deadline:
+    while errno_of((tree / "deep/c/2").read_bytes) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert (tree / "deep/c/2").read_bytes() == b"\3"
     assert (tree / "link/x/c/2").read_bytes() == b"\3"

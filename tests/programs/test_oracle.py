@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_s3 import BUCKET, FakeS3
 from mounting import Mount, MountFunction
 from readers import Member, assert_same, read
+from remote_mounts import mount_from
 from stores import ATTRIBUTES, CASES, FILL, SHAPE, Case, write_collection
 
 IDS = [case.path for case in CASES]
@@ -26,15 +26,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["disk", "object store"])
 def mounted(request: pytest.FixtureRequest, sources: Path, module_mount: MountFunction) -> Iterator[Mount]:
-    if request.param == "disk":
-        yield module_mount(sources)
-        return
-    server = FakeS3()
-    server.put_tree(sources, "all")
-    mounted = module_mount(f"s3://{BUCKET}/all", *server.options)
-    yield mounted
-    mounted.stop()
-    server.stop()
+    yield from mount_from(request.param, sources, module_mount)
 
 
 @pytest.fixture(scope="module")

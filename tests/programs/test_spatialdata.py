@@ -7,7 +7,7 @@ compare with what it writes itself. Not here: other files of any store (`test_ot
 from __future__ import annotations
 
 import json
-import zipfile
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,7 @@ GROUPS = ("", "images/img", "labels/lab", "points/pts", "shapes/cells", "tables/
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("spatialdata")
-    with zipfile.ZipFile(DATA / "spatialdata.zip") as archive:
-        archive.extractall(folder)
+    shutil.unpack_archive(DATA / "spatialdata.zip", folder)
     return folder
 
 

@@ -6,7 +6,7 @@ mount in the layout `zarr2` it was seen to read all of them, equal to the stores
 
 from __future__ import annotations
 
-import zipfile
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,7 @@ CODECS = {"wavpack": "wavpack", "lossy": "wavpack", "flac": "flac"}
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("spikeinterface")
-    with zipfile.ZipFile(DATA / "spikeinterface.zip") as archive:
-        archive.extractall(folder)
+    shutil.unpack_archive(DATA / "spikeinterface.zip", folder)
     return folder
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,8 +24,7 @@ def group_of(node: Node) -> Group:
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Source]]:
     root = tmp_path_factory.mktemp("zarr2")
-    with zipfile.ZipFile(ARCHIVE) as archive:
-        archive.extractall(root)
+    shutil.unpack_archive(ARCHIVE, root)
     names = ("a.n5", "a.zarr", "nested.zarr", "lower.zarr")
     sources = {name: open_source(str(root / name), Config(str(root / name), "")) for name in names}
     yield sources

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
+import shutil
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,7 @@ NO_TENSORSTORE = "mMSUV"
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory, module_mount: MountFunction) -> Mount:
     root = tmp_path_factory.mktemp("zarr2") / "stores"
-    with zipfile.ZipFile(ARCHIVE) as archive:
-        archive.extractall(root)
+    shutil.unpack_archive(ARCHIVE, root)
     (root / "expected.npz").unlink()
     return module_mount(root)
 

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,8 @@ import numpy as np
 import pytest
 from hdf5_files import foreign_files
 from mounting import Mount
+from nwb_data import unpack
+from observing import errno_of
 from paths import DATA
 from readers import read
 
@@ -107,10 +108,7 @@ def test_p12_foreign_files(tmp_path: Path, mount: MountFunction) -> None:
 
 def test_p12_files_of_old_pynwb_releases(tmp_path: Path, mount: MountFunction) -> None:
     """P12: the back-compatibility files of pynwb's own tests (written by pynwb 1.0.2 to 3.0.0; licence inside)."""
-    with tarfile.open(DATA / "nwb" / "back_compat.tar.xz") as tar:
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has no filters yet
-        tar.extractall(tmp_path / "collection")
-    assert compare_collection(tmp_path / "collection", mount) > 150
+    assert compare_collection(unpack("back_compat", tmp_path / "collection"), mount) > 150
 
 
 def compare_collection(folder: Path, mount: MountFunction) -> int:
@@ -260,15 +258,6 @@ def test_p8_names_and_cycles(tmp_path: Path, mount: MountFunction) -> None:
     assert raised.value.errno == errno.ELOOP
 
 
-def errno_of_listing(path: Path) -> int:
-    """Return 0 if the directory can be listed."""
-    try:
-        os.listdir(path)
-    except OSError as error:
-        return error.errno or -1
-    return 0
-
-
 def test_p8_dead_child_costs_no_mount(tmp_path: Path, mount: MountFunction) -> None:
     """P8: the HDF5 process is killed while the mount is in use; the next question gets another."""
     path = tmp_path / "sample.h5"
@@ -286,7 +275,7 @@ def test_p8_dead_child_costs_no_mount(tmp_path: Path, mount: MountFunction) -> N
                 continue
             if b"fsbridge.formats.hdf5.child.worker" in arguments and parent == mounted.process.pid:
                 os.kill(int(child.name), signal.SIGKILL)
-        assert errno_of_listing(mounted / "volumes/raw/c") in (0, errno.EIO)
+        assert errno_of(lambda: os.listdir(mounted / "volumes/raw/c")) in (None, errno.EIO)
         assert sorted(os.listdir(mounted / "volumes/raw/c")) == ["0", "1", "2"]
     assert mounted.alive
 

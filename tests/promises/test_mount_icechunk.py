@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +92,7 @@ def test_p9_branches_and_tags_of_version_2_that_move_are_seen_by_the_next_open(t
     """`moved.zip`, by icechunk 2.3.0: the repository as it is, with `repo.before`, an older state of the only file that
     changes.
     """
-    with zipfile.ZipFile(DATA / "icechunk/moved.zip") as archive:
-        archive.extractall(tmp_path / "r")
+    shutil.unpack_archive(DATA / "icechunk/moved.zip", tmp_path / "r")
     (tmp_path / "r/repo").rename(tmp_path / "after")
     (tmp_path / "r/repo.before").rename(tmp_path / "r/repo")
     tree = mount(tmp_path / "r", "--metadata-ttl", "0")
@@ -179,8 +177,7 @@ def test_a_listing_reads_no_manifest(written: Path, mount: MountFunction, server
 
 
 def test_a_web_server_needs_no_listing_for_version_2(mount: MountFunction, server: FakeS3, tmp_path: Path) -> None:
-    with zipfile.ZipFile(DATA / "icechunk/version2.zip") as archive:
-        archive.extractall(tmp_path)
+    shutil.unpack_archive(DATA / "icechunk/version2.zip", tmp_path)
     server.put_tree(tmp_path, "repository")
     server.listing = False
     tree = mount(server.url("repository"), "--allow-http")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import time
-import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,11 @@ import pytest
 import zarr
 from fake_s3 import BUCKET, FakeS3, Fault
 from mounting import MountFunction
+from observing import errno_of
 from paths import DATA
 
 CONTENT = bytes(range(100))
 DATA_URL = f"s3://{BUCKET}/data"
-
-
-def error_of(path: Path) -> int | None:
-    try:
-        path.read_bytes()
-    except OSError as error:
-        return error.errno
-    return None
 
 
 def repository(folder: Path, server: FakeS3, references: dict[int, tuple[str, int, Any]]) -> Path:
@@ -57,19 +50,19 @@ def test_p4_objects_are_read_below_allowed_urls_alone(tmp_path: Path, mount: Mou
     source = repository(tmp_path / "repository", server, {**places, 5: (f"{url}/file.bin", 98, None)})
     tree = mount(source, *options)
     tree.allow(f"lies in .*--allow-external {url}$")
-    assert error_of(tree / "branches/main/v/c/0") == errno.EACCES
+    assert errno_of((tree / "branches/main/v/c/0").read_bytes) == errno.EACCES
     assert not server.requests
     tree = mount(source, "--allow-external", url, *options)
     tree.allow("c/[2345]")
     assert (tree / "branches/main/v/c/0").read_bytes() == CONTENT[:4]
     assert (tree / "branches/main/v/c/1").read_bytes() == CONTENT[10:14]
-    assert error_of(tree / "branches/main/v/c/2") == errno.EIO, "missing is not absent"
-    assert error_of(tree / "branches/main/v/c/3") == errno.EACCES, "a beginning of a name is no directory"
+    assert errno_of((tree / "branches/main/v/c/2").read_bytes) == errno.EIO, "missing is not absent"
+    assert errno_of((tree / "branches/main/v/c/3").read_bytes) == errno.EACCES, "a beginning of a name is no directory"
     refused = (errno.EACCES, errno.EOPNOTSUPP)  # icechunk 1 wrote the resolved URL, icechunk 2 what it was given
-    assert error_of(tree / "branches/main/v/c/4") in refused
-    assert error_of(tree / "branches/main/v/c/5") == errno.EIO, "too short"
+    assert errno_of((tree / "branches/main/v/c/4").read_bytes) in refused
+    assert errno_of((tree / "branches/main/v/c/5").read_bytes) == errno.EIO, "too short"
     with server.counted() as requests:
-        assert error_of(tree / "branches/main/v/c/6") == errno.ENOENT
+        assert errno_of((tree / "branches/main/v/c/6").read_bytes) == errno.ENOENT
     assert not requests
 
 
@@ -90,10 +83,10 @@ def test_p9_an_object_is_of_the_version_that_was_referred_to(tmp_path: Path, mou
         assert (chunks / str(number)).read_bytes() == np.asarray(array[4 * number : 4 * number + 4]).tobytes()
     with pytest.raises(icechunk.IcechunkError, match="has changed"):
         array[16:20]
-    assert [error_of(chunks / str(number)) for number in (4, 5)] == [errno.EIO, errno.EIO]
+    assert [errno_of((chunks / str(number)).read_bytes) for number in (4, 5)] == [errno.EIO, errno.EIO]
     server.put("data/file.bin", bytes(reversed(CONTENT)), time.time() + 10)
     assert (chunks / "0").read_bytes() == bytes(reversed(CONTENT))[:4], "what is not checked is as it is now"
-    assert [error_of(chunks / str(number)) for number in (1, 2, 3)] == [errno.EIO] * 3
+    assert [errno_of((chunks / str(number)).read_bytes) for number in (1, 2, 3)] == [errno.EIO] * 3
 
 
 def test_a_chunk_is_one_request_and_failures_are_errors(tmp_path: Path, mount: MountFunction, server: FakeS3) -> None:
@@ -113,7 +106,7 @@ def test_a_chunk_is_one_request_and_failures_are_errors(tmp_path: Path, mount: M
     again = sorted({asked for asked in ranges if ranges.count(asked) > 1})
     assert not again, "of what is ahead, too"
     server.fault = lambda request: Fault(status=403) if request.key.startswith("data/") else None
-    assert error_of(chunks / "89") == errno.EACCES
+    assert errno_of((chunks / "89").read_bytes) == errno.EACCES
     server.fault = lambda request: None
     assert (chunks / "89").read_bytes() == CONTENT[89:93]
 
@@ -158,8 +151,7 @@ def test_remote_chunks_are_requested_many_at_a_time_and_each_once(
 
 def test_locations_may_begin_with_the_name_of_a_container(tmp_path: Path, mount: MountFunction, server: FakeS3) -> None:
     """Written by icechunk 2.3.0, which reads the same. The server that the repository names is not asked."""
-    with zipfile.ZipFile(DATA / "icechunk/containers.zip") as archive:
-        archive.extractall(tmp_path / "repository")
+    shutil.unpack_archive(DATA / "icechunk/containers.zip", tmp_path / "repository")
     server.put("data/file.bin", CONTENT)
     server.put("data/sub dir/x y.bin", CONTENT)
     tree = mount(tmp_path / "repository", "--allow-external", DATA_URL, *server.options)

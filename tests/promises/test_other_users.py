@@ -21,6 +21,7 @@ import pytest
 import zarr
 from hangar_data import unpack
 from mounting import Mount
+from observing import errno_of
 
 from fsbridge.store.local.files import list_permits
 
@@ -74,15 +75,6 @@ def shown(path: Path) -> tuple[int, int, int]:
     return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)
 
 
-def opened(path: Path) -> int:
-    """The error with which root opens or reads the file; 0 for none."""
-    try:
-        path.read_bytes()
-    except OSError as error:
-        return error.errno or -1
-    return 0
-
-
 def public(path: Path) -> Path:
     """Let everybody read all that is there."""
     for found in [path, *path.rglob("*")]:
@@ -132,10 +124,10 @@ def test_p4_a_file_that_anybody_may_not_read_is_refused_to_all(place: Path, moun
     store = make_store(place / "s.zarr")
     tree = mount(store, "--allow-other", "--layout", LAYOUTS)
     for name in CHUNKS:
-        assert opened(tree / name) == 0
+        assert errno_of((tree / name).read_bytes) is None
     os.chmod(store / "a/c/0/0", mode)
     for name in CHUNKS:
-        assert opened(tree / name) == errno.EACCES, name
+        assert errno_of((tree / name).read_bytes) == errno.EACCES, name
         assert not reads(tree / name, BOB), name
     listed = subprocess.run(["ls", "-ln", tree / "zarr3/a/c/0"], capture_output=True, text=True, check=True).stdout
     assert [line.split()[0] for line in listed.splitlines()[1:]] == ["-r--r--r--", "-r--r--r--"], "shown, not opened"
@@ -143,7 +135,7 @@ def test_p4_a_file_that_anybody_may_not_read_is_refused_to_all(place: Path, moun
     assert reads(tree / "files/b.npy", BOB)
     os.chmod(store / "a/c/0/0", 0o644)
     for name in CHUNKS:
-        assert opened(tree / name) == 0, name
+        assert errno_of((tree / name).read_bytes) is None, name
 
 
 @pytest.mark.parametrize("above", [".", "a", "a/c", "a/c/0"])
@@ -155,10 +147,10 @@ def test_p4_every_directory_above_counts_at_once(place: Path, mount: Callable[..
     for mode in (0o700, 0o744, 0o711, 0o705, 0o750):
         os.chmod(store / above, 0o755)
         for name in names:
-            assert opened(tree / name) == 0, (name, oct(mode))
+            assert errno_of((tree / name).read_bytes) is None, (name, oct(mode))
         os.chmod(store / above, mode)
         for name in names:
-            assert opened(tree / name) == errno.EACCES, (name, oct(mode))
+            assert errno_of((tree / name).read_bytes) == errno.EACCES, (name, oct(mode))
         names = names[:3]
 
 
@@ -190,8 +182,8 @@ def test_p4_documents_and_what_is_made_of_them_follow_their_objects(place: Path,
         except PermissionError:
             continue
         assert name == "files/s.h5", "which leaves out what cannot be read"
-    assert opened(tree / "zarr3/a/zarr.json") == 0
-    assert opened(tree / "zarr3/b/c/0/0") == 0
+    assert errno_of((tree / "zarr3/a/zarr.json").read_bytes) is None
+    assert errno_of((tree / "zarr3/b/c/0/0").read_bytes) is None
 
 
 def test_p4_names_in_a_directory_that_not_everybody_may_list_are_not_shown(place: Path, mount: Callable[..., Mount]) -> None:
@@ -223,10 +215,10 @@ def test_p4_an_entry_of_an_access_control_list_with_less_refuses(
     store = make_store(place / "s.zarr")
     tree = mount(store, "--allow-other", "--layout", LAYOUTS)
     for name in CHUNKS:
-        assert opened(tree / name) == 0
+        assert errno_of((tree / name).read_bytes) is None
     set_list(store / "a/c", *entries)
     for name in CHUNKS:
-        assert (opened(tree / name) == 0) == permitted, name
+        assert (errno_of((tree / name).read_bytes) is None) == permitted, name
         assert reads(tree / name, BOB, TEAM) == permitted, name
 
 
@@ -234,10 +226,10 @@ def test_p4_a_list_of_a_file_refuses_although_the_mode_does_not(place: Path, mou
     """The mode shows the mask where the group has less."""
     store = make_store(place / "s.zarr")
     tree = mount(store, "--allow-other")
-    assert opened(tree / "a/c/0/0") == 0
+    assert errno_of((tree / "a/c/0/0").read_bytes) is None
     set_list(store / "a/c/0/0", (1, 6, -1), (2, 4, ALICE), (4, 0, -1), (16, 4, -1), (32, 4, -1))
     assert stat.S_IMODE(os.stat(store / "a/c/0/0").st_mode) == 0o644
-    assert opened(tree / "a/c/0/0") == errno.EACCES
+    assert errno_of((tree / "a/c/0/0").read_bytes) == errno.EACCES
     assert not reads(tree / "a/c/0/0", BOB)
 
 
@@ -281,7 +273,7 @@ def test_p4_a_links_target_counts_with_all_above_it(place: Path, mount: Callable
     for name in ("a/c/0/1", "a/c/1/0", "b/zarr.json", "far/c/0/0"):
         assert reads(tree / name, BOB), name
     (outside / "public").chmod(0o750)
-    assert opened(tree / "near/c/0/0") == errno.EACCES
+    assert errno_of((tree / "near/c/0/0").read_bytes) == errno.EACCES
 
 
 @pytest.mark.parametrize("immutable", [False, True])
@@ -310,7 +302,7 @@ def test_p4_shards_flat_stores_archives_and_hdf5_files(place: Path, mount: Calla
     assert reads(tree / "sharded.zarr/c/1", BOB)
     for name in kept:
         assert not reads(tree / name, BOB), name
-        assert opened(tree / name) == errno.EACCES, name
+        assert errno_of((tree / name).read_bytes) == errno.EACCES, name
     assert reads(tree / "flat.zarr/c/0/1", BOB)
 
 
@@ -334,7 +326,7 @@ def test_p4_other_files_that_hold_the_data_of_an_hdf5_file_count(place: Path, mo
     (place / "data/other.h5").chmod(0o640)
     assert reads(tree / "open/c/0", BOB)
     for name in ("closed", "behind", "linked"):
-        assert opened(tree / name / "c/0") == errno.EACCES, name
+        assert errno_of((tree / name / "c/0").read_bytes) == errno.EACCES, name
 
 
 def test_p4_hangar_repositories(place: Path, mount: Callable[..., Mount]) -> None:
@@ -392,7 +384,7 @@ def test_p4_every_directory_above_a_member_of_a_collection_counts(
     (source / above).chmod(0o700)
     for chunk in chunks:
         refused = above != "links" or tree / "links" in chunk.parents
-        assert opened(chunk) == (errno.EACCES if refused else 0), chunk
+        assert errno_of(chunk.read_bytes) == (errno.EACCES if refused else None), chunk
         assert reads(chunk, ALICE) != refused, chunk
 
 
@@ -403,7 +395,7 @@ def test_p4_every_directory_above_the_file_of_a_link_of_hdmf_counts(place: Path,
     chunk = _first_file(tree / "acquisition/shared/data/c")
     assert reads(chunk, BOB)
     stores.chmod(0o700)
-    assert opened(chunk) == errno.EACCES
+    assert errno_of(chunk.read_bytes) == errno.EACCES
     assert not reads(chunk, ALICE)
 
 
@@ -431,7 +423,7 @@ def test_p4_without_allow_other_all_that_the_mounting_user_may_read_is_his(place
     os.chmod(store / "a", 0o700)
     os.chmod(store / "a/c/0/0", 0o600)
     tree = mount(store, "--uid", str(ALICE))
-    assert opened(tree / "a/c/0/0") == 0
+    assert errno_of((tree / "a/c/0/0").read_bytes) is None
     assert shown(tree / "a/c/0/0") == (ALICE, 0, 0o444)
     assert not reads(tree / "b/zarr.json", BOB)
 
@@ -460,7 +452,7 @@ def test_p4_icechunk_repositories(place: Path, mount: Callable[..., Mount]) -> N
     for folder, refused in (("chunks", names[1:]), ("manifests", names[1:]), ("snapshots", names)):
         (store / folder).chmod(0o700)
         for name in refused:
-            assert opened(tree / name) == errno.EACCES, (folder, name)
+            assert errno_of((tree / name).read_bytes) == errno.EACCES, (folder, name)
         (store / folder).chmod(0o755)
         for name in names:
-            assert opened(tree / name) == 0, (folder, name)
+            assert errno_of((tree / name).read_bytes) is None, (folder, name)

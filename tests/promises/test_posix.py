@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_s3 import BUCKET, FakeS3
 from mounting import Mount, MountFunction
 from posix_checks import check
+from remote_mounts import mount_from
 from stores import CASES, write_collection
 
 CHOSEN = [
@@ -26,15 +26,7 @@ def tree(
 ) -> Iterator[Mount]:
     cases = [case for case in CASES if case.path in CHOSEN]
     folder = write_collection(tmp_path_factory.mktemp("posix") / "all", cases)
-    if request.param == "disk":
-        yield module_mount(folder)
-        return
-    server = FakeS3()
-    server.put_tree(folder, "all")
-    mounted = module_mount(f"s3://{BUCKET}/all", *server.options)
-    yield mounted
-    mounted.stop()
-    server.stop()
+    yield from mount_from(request.param, folder, module_mount)
 
 
 @pytest.mark.parametrize("path", CHOSEN)

@@ -19,7 +19,7 @@ import zarr
 from fake_s3 import BUCKET, FakeS3
 from mounting import Mount
 from numpy.typing import NDArray
-from remote_mounts import VALUES, MountFunction, chunk, described, n5
+from remote_mounts import VALUES, MountFunction, chunk, described, n5, serve_arrays
 from zarr.core.chunk_key_encodings import ChunkKeyEncodingParams
 
 from fsbridge.config import Config, Remote
@@ -28,15 +28,7 @@ from fsbridge.unmounted import VirtualTree
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[FakeS3]:
-    """Zarr v2 and v3 stores with the array `raw` in chunks of 16 x 16; the v3 store also with the sharded array `shards`."""
-    for version in (2, 3):
-        group = zarr.open_group(tmp_path / f"v{version}", mode="w", zarr_format=version)
-        group.create_array("raw", data=VALUES, chunks=(16, 16))
-        if version == 3:
-            group.create_array("shards", data=VALUES, chunks=(16, 16), shards=(32, 32))
-    server = FakeS3()
-    for version in (2, 3):
-        server.put_tree(tmp_path / f"v{version}", f"v{version}")
+    server = serve_arrays(tmp_path)
     yield server
     server.stop()
 

@@ -86,14 +86,12 @@ def _hangar(path: Path) -> None:
 
 def _icechunk(path: Path) -> None:
     """Without compression: its checksum would catch every damage."""
-    import zipfile
 
     from paths import DATA
 
     from fsbridge.formats.icechunk.records import HEADER_BYTES, unwrap
 
-    with zipfile.ZipFile(DATA / "icechunk/version2.zip") as archive:
-        archive.extractall(path)
+    shutil.unpack_archive(DATA / "icechunk/version2.zip", path)
     kinds: dict[Literal["repository", "snapshot", "manifest"], str] = {
         "repository": "repo",
         "snapshot": "snapshots/*",

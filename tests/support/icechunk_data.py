@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 import sys
-import zipfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,7 @@ def write_as(writer: str, folder: Path) -> None:
     if writer == "installed":
         write(folder)
     else:
-        with zipfile.ZipFile(Path(__file__).parents[1] / "data/icechunk/version2.zip") as archive:
-            archive.extractall(folder)
+        shutil.unpack_archive(Path(__file__).parents[1] / "data/icechunk/version2.zip", folder)
 
 
 def write(folder: Path, version: int | None = None) -> None:

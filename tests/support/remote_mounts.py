@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from fake_s3 import FakeS3, Request
+import zarr
+from fake_s3 import BUCKET, FakeS3, Request
 from mounting import Mount
 from n5_arrays import write_n5
 
 MountFunction = Callable[..., Mount]
 VALUES = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
+
+
+def serve_arrays(tmp_path: Path) -> FakeS3:
+    """Serve Zarr v2 and v3 stores with the array `raw` in chunks of 16 x 16; v3 also with the sharded array `shards`."""
+    server = FakeS3()
+    for version in (2, 3):
+        group = zarr.open_group(tmp_path / f"v{version}", mode="w", zarr_format=version)
+        group.create_array("raw", data=VALUES, chunks=(16, 16))
+        if version == 3:
+            group.create_array("shards", data=VALUES, chunks=(16, 16), shards=(32, 32))
+        server.put_tree(tmp_path / f"v{version}", f"v{version}")
+    return server
+
+
+def mount_from(place: str, folder: Path, mount: MountFunction) -> Iterator[Mount]:
+    """Mount a folder from the disk, or its copy from an object store until the test is over."""
+    if place == "disk":
+        yield mount(folder)
+        return
+    server = FakeS3()
+    server.put_tree(folder, "all")
+    mounted = mount(f"s3://{BUCKET}/all", *server.options)
+    yield mounted
+    mounted.stop()
+    server.stop()
 
 
 def chunk(i: int, j: int) -> bytes:
