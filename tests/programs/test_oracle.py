@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from mounting import Mount, MountFunction
 from readers import Member, assert_same, read
-from remote_mounts import mount_from
+from remote_mounts import mount_uploaded
 from stores import ATTRIBUTES, CASES, FILL, SHAPE, Case, write_collection
 
 IDS = [case.path for case in CASES]
@@ -26,7 +26,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["disk", "object store"])
 def mounted(request: pytest.FixtureRequest, sources: Path, module_mount: MountFunction) -> Iterator[Mount]:
-    yield from mount_from(request.param, sources, module_mount)
+    if request.param == "disk":
+        yield module_mount(sources)
+    else:
+        yield from mount_uploaded(sources, module_mount)
 
 
 @pytest.fixture(scope="module")

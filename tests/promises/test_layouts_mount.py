@@ -24,7 +24,7 @@ from observing import errno_of
 from promised_store import VALUES, promised_store
 from promised_views import N5, ZARR2, ZARR3
 from readers import Member, assert_same, read
-from stores import CASES, CHUNKS, SHAPE, Case, kvstore, values, write_collection
+from stores import CASES, Case, kvstore, write_collection
 
 FORTRAN = {"tensorstore-n5", "z5py-n5"}
 """Stores with the first dimension fastest: the layout `n5` does not reverse their axes."""
@@ -100,50 +100,12 @@ def test_p12_every_element_equals_the_source(sources: Path, seen: tuple[str, dic
     assert compared >= {"z5py-zarr2": 60}.get(reader, 110)
 
 
-def test_the_root_shows_a_directory_for_each_layout_and_nothing_else(mounted: Mount) -> None:
-    assert sorted(os.listdir(mounted)) == ["n5", "zarr2"]
-    assert not (mounted / "zarr.json").exists()
-
-
 def test_attributes_survive(seen_by: Callable[[str], dict[str, Member]]) -> None:
     case = next(case for case in CASES if case.path == "zarr-python-v3/names")
     assert seen_by("zarr-zarr2")[case.path].attributes == case.attributes
     in_n5 = seen_by("z5py-n5")[case.path].attributes
     assert {name: in_n5[name] for name in case.attributes} == case.attributes
     assert seen_by("tensorstore-n5")[case.path].dimension_names == ("x", None, "z")
-
-
-@pytest.mark.parametrize(
-    ("path", "hole"),
-    [
-        ("zarr2/tensorstore-n5/compression-gzip", "1.1.0"),
-        ("zarr2/zarr-python-v2/compressor-blosc-lz4-1", "1.1.0"),
-        ("n5/tensorstore-n5/compression-gzip", "1/1/0"),
-        ("n5/zarr-python-v2/compressor-blosc-lz4-1", "0/1/1"),
-    ],
-)
-def test_p3_only_stored_chunks_are_listed(mounted: Mount, path: str, hole: str) -> None:
-    array = mounted / path
-    files = {str(file.relative_to(array)) for file in array.rglob("*") if file.is_file()}
-    chunks = {name for name in files if not name.startswith((".z", "attributes"))}
-    assert len(chunks) == 8
-    assert hole not in chunks
-    assert not (array / hole).exists()
-    with pytest.raises(FileNotFoundError):
-        (array / hole).read_bytes()
-    for name in chunks:
-        with open(array / name, "rb") as file:
-            assert len(file.read()) == os.stat(array / name).st_size
-
-
-def test_n5_blocks_are_cropped_and_big_endian(mounted: Mount) -> None:
-    """7 x 5 x 4 in chunks of 3 x 2 x 4, in C order: the corner block has 4 x 1 x 1 elements in N5's order."""
-    data = (mounted / "n5/zarr-python-v2/compressor-blosc-lz4-1/0/2/2").read_bytes()
-    assert data[:16] == bytes.fromhex("0000 0003 00000004 00000001 00000001")
-    source = values("<i2" if len(data) == 24 else "<i4")
-    assert SHAPE == (7, 5, 4)
-    assert CHUNKS == (3, 2, 4)
-    assert data[16:] == source[6, 4, :].astype(source.dtype.newbyteorder(">")).tobytes()
 
 
 def test_p12_what_is_read_ahead_is_converted_too(tmp_path: Path, mount: MountFunction) -> None:
@@ -217,7 +179,7 @@ def test_p12_netcdf_c_reads_the_layout_zarr2(store: Path, mount: MountFunction) 
 def test_copies_of_all_layouts_at_once_are_the_stores_themselves(
     tmp_path: Path, store: Path, mount: MountFunction, tool: str
 ) -> None:
-    tree = mount(store, "--layout", "zarr3,zarr2,n5")
+    tree = mount(store, "--layout", "zarr3,zarr2,n5,files", "--files", "all")
     copy = tmp_path / "copy"
     copy.mkdir()
     words = {

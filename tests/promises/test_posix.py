@@ -1,4 +1,4 @@
-"""What POSIX promises of a read-only file system (`posix_checks.py`), on real mounts of stores on disk and far away."""
+"""What POSIX promises of a read-only file system (`posix_checks.py`), of object storage. Not here: disks (`test_promises.py`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mounting import Mount, MountFunction
 from posix_checks import check
-from remote_mounts import mount_from
+from remote_mounts import mount_uploaded
 from stores import CASES, write_collection
 
 CHOSEN = [
@@ -20,13 +20,10 @@ CHOSEN = [
 ]
 
 
-@pytest.fixture(scope="module", params=["disk", "object store"])
-def tree(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, module_mount: MountFunction
-) -> Iterator[Mount]:
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory, module_mount: MountFunction) -> Iterator[Mount]:
     cases = [case for case in CASES if case.path in CHOSEN]
-    folder = write_collection(tmp_path_factory.mktemp("posix") / "all", cases)
-    yield from mount_from(request.param, folder, module_mount)
+    yield from mount_uploaded(write_collection(tmp_path_factory.mktemp("posix") / "all", cases), module_mount)
 
 
 @pytest.mark.parametrize("path", CHOSEN)

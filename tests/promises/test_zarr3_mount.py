@@ -225,23 +225,6 @@ def test_p3_a_damaged_shard_is_eio_and_never_absent(tmp_path: Path, mount: Mount
     mounted.allow("damaged entry of the shard index")
 
 
-def test_p9_a_replaced_archive_is_seen(tmp_path: Path, mount: MountFunction) -> None:
-    path = tmp_path / "a.zip"
-
-    def pack(*numbers: int) -> None:
-        source = write(tmp_path / "s", array_document(), {"c/0": int16(*numbers)})
-        with zipfile.ZipFile(tmp_path / "new.zip", "w") as file:
-            for name in ("zarr.json", "c/0"):
-                file.write(source / name, name)
-        (tmp_path / "new.zip").rename(path)
-
-    pack(1, 2)
-    mounted = mount(path, "--metadata-ttl", "0")
-    assert (mounted / "c/0").read_bytes() == int16(1, 2)
-    pack(3, 4)
-    assert (mounted / "c/0").read_bytes() == int16(3, 4)
-
-
 def test_p9_chunks_of_an_array_that_grows_are_there_at_once(tmp_path: Path, mount: MountFunction) -> None:
     """The kernel knew the directory of the smaller array, where they were "No such file": readers took the fill value."""
     array = zarr.create_array(tmp_path / "s.zarr", shape=(4, 4), chunks=(4, 4), dtype="<i4", compressors=None)

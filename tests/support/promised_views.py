@@ -188,7 +188,7 @@ FILES = View(
     listed=frozenset(("index.html", "store.json", "store.h5", "store.nc", *_FILES)),
     nothing=tuple(f"{{}}{end}" for end in _NOTHING),
     whole=("{}.npy", "{}.raw", "{}.csv", "{}.h5"),
-    others=("a.npy", "a.ome.tif", "a.csv", "a.h5", "store.h5", "a[3:9,::2].nrrd", *_REGIONS),
+    others=("a.npy", "a.nii", "a.ome.tif", "a.csv", "a.h5", "store.h5", "a[3:9,::2].nrrd", *_REGIONS),
 )
 
 CHUNKED = (ZARR3, ZARR2, NESTED, N5)

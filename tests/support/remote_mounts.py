@@ -27,11 +27,8 @@ def serve_arrays(tmp_path: Path) -> FakeS3:
     return server
 
 
-def mount_from(place: str, folder: Path, mount: MountFunction) -> Iterator[Mount]:
-    """Mount a folder from the disk, or its copy from an object store until the test is over."""
-    if place == "disk":
-        yield mount(folder)
-        return
+def mount_uploaded(folder: Path, mount: MountFunction) -> Iterator[Mount]:
+    """Mount the copy of a folder in object storage until the test is over."""
     server = FakeS3()
     server.put_tree(folder, "all")
     mounted = mount(f"s3://{BUCKET}/all", *server.options)
