@@ -220,11 +220,16 @@ def test_umount_of_a_busy_mount_says_what_to_do(fake: FakeMount) -> None:
     fake.gone()
 
 
-def test_systemd_is_notified(fake: FakeMount, tmp_path: Path) -> None:
+@pytest.mark.parametrize("programs", [None, "of nothing"])
+def test_systemd_is_notified_also_where_the_path_has_no_programs(
+    fake: FakeMount, tmp_path: Path, programs: str | None
+) -> None:
+    """Mounting said that the mounted root does not answer: No such file or directory."""
+    path = {} if programs is None else {"PATH": str(tmp_path)}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
         listener.settimeout(20)
-        process = fake.start_foreground(env={**environment(), "NOTIFY_SOCKET": str(tmp_path / "notify")})
+        process = fake.start_foreground(env={**environment(), "NOTIFY_SOCKET": str(tmp_path / "notify"), **path})
         assert listener.recv(100) == b"READY=1"
         process.send_signal(signal.SIGTERM)
         assert listener.recv(100) == b"STOPPING=1"
@@ -250,18 +255,6 @@ def test_p7_the_watchdog_is_answered_by_the_event_loop(fake: FakeMount, tmp_path
                 listener.recv(500)
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        assert process.wait(20) == 0
-
-
-def test_mounting_needs_no_program_of_the_path(fake: FakeMount, tmp_path: Path) -> None:
-    """It said that the mounted root does not answer: No such file or directory."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind(str(tmp_path / "notify"))
-        listener.settimeout(20)
-        notified = {**environment(), "NOTIFY_SOCKET": str(tmp_path / "notify"), "PATH": str(tmp_path)}
-        process = fake.start_foreground(env=notified)
-        assert listener.recv(100) == b"READY=1"
-        process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
 
 
