@@ -1,4 +1,4 @@
-"""What POSIX promises of a read-only file system (`posix_checks.py`), of object storage. Not here: disks (`test_promises.py`)."""
+"""What POSIX promises of a read-only file system (`posix_checks.py`), on object storage. Disks: `test_promises.py`."""
 
 from __future__ import annotations
 
