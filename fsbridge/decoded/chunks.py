@@ -193,7 +193,7 @@ class DecodedChunks:
         return DecodedChunk(self, index, info, version, size)
 
     def _decode_unsized(self, index: Index, info: ChunkInfo, version: Hashable) -> memoryview:
-        """Decode a chunk whose size only decoding tells, and return all of its bytes.
+        """Decode a chunk of a size that only decoding tells, and return all of its bytes.
 
         The first attempt reserves memory for the likely size and fails if the chunk is larger. The second one reserves
         memory for the largest size that is permitted.

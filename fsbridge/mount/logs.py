@@ -155,7 +155,7 @@ class Log:
     def close(self, patience: float = 1.0) -> bool:
         """Write what is queued, for at most `patience` seconds; true if that was enough.
 
-        If not, nobody reads the log, and the interpreter's own end would wait for it: leave by `os._exit`.
+        If not, no program reads the log, and the interpreter's own end would wait for it: leave by `os._exit`.
         """
         logging.getLogger().removeHandler(self._queued)
         return self._listener.end(patience)

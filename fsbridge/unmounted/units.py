@@ -215,7 +215,7 @@ WHOLE = JobPart()
 
 
 class Watcher(Protocol):
-    """Is told of work on files whose size no listing tells, so it is missing in `Unit.size`. Any thread may call it."""
+    """Is told of work on files of a size that no listing tells, so that `Unit.size` lacks it. Any thread may call it."""
 
     def begun(self, size: int) -> None:
         """Note that a file of this size has been opened."""

@@ -201,7 +201,7 @@ class SnapshotStore(Store):
         return int(snapshot.manifests(below.array).extents.shape[1])
 
     def _tables(self, snapshot: Snapshot, below: _Below) -> Iterator[tuple[ManifestTable, int, int]]:
-        """Yield the manifests with chunks whose coordinates begin with `below.prefix`, and the rows [low, high) of these."""
+        """Yield the manifests that have chunks with coordinates below `below.prefix`, and the rows [low, high) of these."""
         rank = self._rank(snapshot, below)
         for manifest in snapshot.manifests(below.array).of(below.prefix):
             self._repository.check_access("manifests", manifest)

@@ -101,7 +101,7 @@ class Siblings:
             read.set()  # if it is late, nobody else waits for anything in the same job, or gives the thread another one
 
     def _is_ahead(self, inode: int) -> bool:
-        """True if read-ahead is reading the directory `inode` now, or has read it and nobody has entered it since."""
+        """True if read-ahead is reading the directory `inode` now, or has read it and no program has entered it since."""
         reading = self._directories.peek(inode)
         return inode in self._awaited or (reading is not None and not reading.entered)
 

@@ -107,8 +107,8 @@ def stat_of(meta: Object, clock: ServerClock | None = None, asked: float = -math
 class ListedLevel:
     """The members of one directory: names in order, with size, mtime (ns) and `etag_number` of each object.
 
-    `asked`: when they were asked for (`time.monotonic`). `unsettled`: names of objects whose version other bytes may have,
-    too; the server's clock may tell later that this is impossible.
+    `asked`: when they were asked for (`time.monotonic`). `unsettled`: names of objects with versions that other bytes may
+    have, too; the server's clock may tell later that this is impossible.
     """
 
     __slots__ = ("asked", "etags", "mtimes", "names", "prefixes", "sizes", "unsettled")

@@ -211,7 +211,7 @@ class Prefetched:
         self._forget(0.0)
 
     def _forget(self, seconds: float) -> None:
-        """Forget the parts begun at least so many seconds ago, except those whose requests are under way."""
+        """Forget the parts begun at least so many seconds ago, except those with a request under way."""
         with self._lock:
             old = [
                 (key, part)

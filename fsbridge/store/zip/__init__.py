@@ -165,7 +165,7 @@ class _Archive:
 class ZipStore(Store):
     """The zip archive `file`, an object or a local path, as a store (`store.Store`).
 
-    `base`: the directory in the archive that is the store's root; None: a lone top directory whose name ends in one of
+    `base`: the directory in the archive that is the store's root; None: a lone top directory with a name that ends in one of
     `suffixes`, or the top. `shared`: what this archive shares with the other archives of the mount.
     """
 
