@@ -115,7 +115,7 @@ class Chunks(ABC):
         return False
 
     def step(self, index: Index, info: ChunkInfo) -> int | None:
-        """Return the decoded bytes of the smallest part that can be decoded alone; None: only the whole chunk."""
+        """Return the decoded size in bytes of the smallest part that can be decoded alone; None: only the whole chunk."""
         return None
 
     def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:

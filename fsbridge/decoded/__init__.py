@@ -265,7 +265,7 @@ class ArrayVersion:
         return tuple(reversed(coordinates))
 
     def _find_all(self, indices: Sequence[Index], deadline: Deadline | None = None) -> list[ChunkInfo | None]:
-        """Do what `_find` does for several chunks. With a `deadline`: in parallel if remote; TimedOut when it has passed."""
+        """Do what `_find` does for several chunks. With a `deadline`, ask a remote store in parallel; TimedOut after it."""
         together = self.chunks.array.chunks.find_all(indices) if len(indices) > 1 else {}
         infos = {index: info for index, info in together.items() if info is None or info.settled}
         left = [index for index in indices if index not in infos]

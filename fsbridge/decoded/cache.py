@@ -146,7 +146,7 @@ class ChunkCache:
                 self._consumed[key] = capacity_of(len(view))
 
     def discard(self, key: Hashable) -> None:
-        """Forget one chunk that is no longer needed. Its buffer is filled next."""
+        """Forget one chunk that is no longer needed. Its buffer will be the next to be used again."""
         with self._lock:
             self._evict(key)
 

@@ -66,7 +66,7 @@ class DecodedChunks:
         return self.array.metadata
 
     def size(self, index: Index) -> int | None:
-        """Return the decoded bytes of the chunk at `index`; None if only its stored bytes can tell."""
+        """Return the decoded size in bytes of the chunk at `index`; None if only its stored bytes can tell."""
         return self.array.metadata.chunk_bytes(index) if self._regular is None else self._regular
 
     def find(self, index: Index, version: Hashable = None) -> ChunkInfo:

@@ -230,7 +230,7 @@ class InodeTable:
         return self._rows.path(inode)
 
     def exact_path(self, inode: int) -> str:
-        """Return the path inside the mount; for a numbered node in an open space, too."""
+        """Return the path inside the mount, for messages. A numbered node has its own name in it if its space is open."""
         path = self._rows.path(inode)
         if path.endswith("/...") and isinstance(used := self._find_used(inode), Range) and used.space is not None:
             return path[:-3] + used.space.name(inode - used.inode)

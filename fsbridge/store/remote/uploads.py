@@ -130,7 +130,7 @@ class Uploads:
 
 
 def part_bytes(size: int) -> int:
-    """Return the bytes of each part of an object: `PART`, or as many MiB as make no more than `PARTS` parts."""
+    """Return the size in bytes of each part of an object: `PART`, or as many MiB as make no more than `PARTS` parts."""
     return max(PART, -(-size // PARTS // MIB) * MIB)
 
 
