@@ -59,7 +59,7 @@ def parse_layouts(text: str) -> tuple[str, ...]:
 
 
 def root_directories(source: Source, config: Config, cache: ChunkCache) -> Mapping[str, PathDirectory]:
-    """Return the root of the tree of `source` for each of the layouts `config.layout`, by name."""
+    """Return a root directory of `source` for each of the layouts `config.layout`, by name."""
     from fsbridge.layouts.directories import PathDirectory
     from fsbridge.layouts.members import Context, SourceMember
 
@@ -71,7 +71,10 @@ def root_directories(source: Source, config: Config, cache: ChunkCache) -> Mappi
 
 
 def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directory:
-    """Return the root of the tree that shows `source` in its layout; with several layouts, of a directory for each."""
+    """Return the root directory that shows `source` in its layout.
+
+    With several layouts, one that has a directory for each.
+    """
     from fsbridge.layouts.directories import LayoutsDirectory
     from fsbridge.model import as_array
 

@@ -76,7 +76,7 @@ def find_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | Non
 
 
 def flat_cell(space: ChunkSpace, name: bytes, separator: bytes) -> Index | None:
-    """Return the cell of the file `name` in a flat directory; None unless it is the canonical spelling of one."""
+    """Return the cell of the file `name` in a flat directory; None if no file is spelled like this."""
     if not space.rank:
         return () if name == SCALAR else None
     parts = name.split(separator)
@@ -112,7 +112,7 @@ class FilledSpace(ChunkSpace):
         self._listed = fill is not None and math.prod(self.counts) <= listed
 
     def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
-        """Return the stored chunk. For a chunk that is not stored but has a file, return one with the version `ABSENT`."""
+        """Return the stored chunk. A chunk that is not stored, but has a file, gets the version `ABSENT`."""
         try:
             return self.chunks.find(self.index(cell), None if version == ABSENT else version)
         except NotFound:
@@ -161,7 +161,7 @@ class FilledSpace(ChunkSpace):
 
 
 class FilledHandle(Handle):
-    """The file of a chunk that is not stored, open for reading: its header, then the fill value."""
+    """The open file of a chunk that is not stored: a header, then the fill value."""
 
     __slots__ = ("_element", "_header", "size")
 

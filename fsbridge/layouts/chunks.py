@@ -77,8 +77,8 @@ MAX_SIZE = 2**63 - 1
 class ChunkSpace(Numbering, Space):
     """All directories and files that the chunk grid of one array version can have.
 
-    A file's cell is its position in the grid of files, `counts` of them along each axis: the chunk index, unless a layout
-    says otherwise (`index`).
+    A file's cell is its position in the grid of files, which has `counts` files along each axis. It is the chunk index,
+    unless a layout says otherwise (`index`).
     """
 
     __slots__ = ("chunks", "identity")
@@ -99,7 +99,7 @@ class ChunkSpace(Numbering, Space):
         return None
 
     def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
-        """Return the chunk shown by the file at `cell` as of now.
+        """Return the chunk that the file at `cell` shows now.
 
         NotFound if there is none, Stale if it is not of `version`.
         """
@@ -114,11 +114,11 @@ class ChunkSpace(Numbering, Space):
         return self.chunks.scan(prefix)
 
     def extent(self, prefix: Index) -> int:
-        """Estimate how many members a listing of the directory at `prefix` has to look at (does not block)."""
+        """Estimate how many members a listing of the directory at `prefix` has to look at. Does not block."""
         return self.counts[len(prefix)]
 
     def file_size(self, cell: Index) -> int | None:
-        """Return the size of a file in bytes; None if only the stored bytes tell it."""
+        """Return the size of a file in bytes; None if it is only known from the stored bytes."""
         form = self.form(cell)
         size = self.chunks.size(self.index(cell)) if form is None else form.size
         return size if size is None or size <= MAX_SIZE else MAX_SIZE
@@ -240,10 +240,10 @@ class ChunkDirectory(Directory):
 
 
 class ChunkFile(File):
-    """The file of one chunk. With `version` it shows that version only; else whatever the chunk is now.
+    """The file of one chunk. With `version` it shows only that version, else whatever the chunk is now.
 
     `version` is given if the size of the file depends on it. `seen`: what a look-up has just found, so that the attributes
-    need no second request to the store; such a node is not kept. `position`: the number of the chunk, if it is known.
+    need no second request to the store; a node with it is not kept. `position`: the number of the chunk, if it is known.
     """
 
     __slots__ = ("at", "of", "seen", "slot", "version")
@@ -291,7 +291,7 @@ class ChunkFile(File):
 
 
 class ConvertedHandle(Handle):
-    """One version of one chunk in another form, open for reading. Only what is read is converted."""
+    """An open file that shows one version of one chunk in another form. Only the bytes that are read are converted."""
 
     __slots__ = ("_chunk", "_form", "size", "version")
 
@@ -311,7 +311,7 @@ class ConvertedHandle(Handle):
         return None if data is None else self._form.convert(offset, stop, data)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Return the bytes, for which the chunk is decoded as `DecodedChunk.read` does it."""
+        """Return the bytes. The chunk is decoded as `DecodedChunk.read` decodes it."""
         stop = max(offset, min(offset + size, self.size))
         first, last = self._form.extent(offset, stop)
         data = self._chunk.read(first, last - first) if first < last else b""

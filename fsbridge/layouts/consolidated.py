@@ -19,19 +19,23 @@ from fsbridge.model import Group, Link, Node, as_array
 
 
 class Descendants:
-    """All that is below one group, links followed. The `prefix` of a path is empty or ends with `/`."""
+    """Yields everything below one group, with links followed. The `prefix` of a path is empty or ends with `/`."""
 
     def __init__(self, limit: int, document: str, advice: str = "") -> None:
-        """`limit`: most groups and arrays. For messages: `document` describes them, `advice` helps above the limit."""
+        """`limit`: the most groups and arrays.
+
+        For messages: `document` describes them, `advice` says what helps above the limit.
+        """
         self.limit = limit
         self.document = document
         self.advice = advice
         self.members = 0
 
     def documents(self, path: PathDirectory, prefix: str = "", links: int = 0) -> Iterator[tuple[str, Documents]]:
-        """Yield the prefix and the documents of `path`, at `prefix`, and of all below it. `links`: how many led here.
+        """Yield the documents of `path`, and of everything below it, each with its prefix.
 
-        Raises the error of any member that cannot be described, and TooLarge if there are too many.
+        `prefix`: of `path`; `links`: how many links were followed to it. Raises the error of any member that cannot be
+        described, and TooLarge if there are too many.
         """
         self.members += 1
         if self.members > self.limit:
@@ -58,9 +62,9 @@ class Descendants:
 
 
 def _resolve(member: SourceMember, name: str, node: Node, links: int) -> tuple[SourceMember | None, int]:
-    """Return a member of a group (None for a link that leads nowhere), and the number of links followed to it.
+    """Return a member of a group, and how many links were followed to it; None in its place if a link leads nowhere.
 
-    `links`: how many led to the group.
+    `links`: how many were followed to the group.
     """
     if not isinstance(node, Link):
         return member.child(name, node), links

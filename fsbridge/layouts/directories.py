@@ -31,7 +31,7 @@ BATCH_SECONDS = 0.25
 
 
 class Layout(Protocol):
-    """Decides which files groups and arrays are shown as."""
+    """Decides as which files groups and arrays are shown."""
 
     @property
     def name(self) -> str:
@@ -59,25 +59,28 @@ class Layout(Protocol):
         """Return the file names of an array, grouped by whether a listing shows them; None if arrays are directories."""
 
     def group_file_names(self, name: str, group: Group) -> dict[str, list[str]] | None:
-        """Return what `file_names` does, of a group (no `name`: the root); None if groups have no files of their own."""
+        """Return what `file_names` returns, for a group; None if groups have no files of their own.
+
+        `name`: empty for the root.
+        """
 
     def describe(self, group: Group) -> JSON:
-        """Return what the documents of a group are made of, such as its attributes."""
+        """Return what the documents of a group consist of, such as its attributes."""
 
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
-        """Return the documents of the group at the path `names`, by file name. `described`: what `describe` has returned."""
+        """Return the documents of the group at the path `names`, by file name. `described`: what `describe` returned."""
 
     def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
-        """Return documents by file name. `root`: the array is the whole mount.
+        """Return the documents of an array, by file name. `root`: the array is the whole mount.
 
-        `around`: what `ArrayDirectory.find_surroundings` returns.
+        `around`: what `ArrayDirectory.find_surroundings` returned.
         """
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
-        """Return what a group's directory contains."""
+        """Return the content of a group's directory."""
 
     def array(self, path: PathDirectory, array: Array) -> ArrayDirectory:
-        """Return what an array's directory contains."""
+        """Return the content of an array's directory."""
 
 
 class PathDirectory(Directory):
@@ -97,7 +100,7 @@ class PathDirectory(Directory):
 
     @property
     def space(self) -> Space | None:
-        """The chunk space of the array that was found here last; None if it has none, or no array was found."""
+        """The chunk space of the array that was last found here; None if no array was found, or if it has no such space."""
         return None if self._shown is None else self._shown.space
 
     @property
@@ -139,7 +142,8 @@ class PathDirectory(Directory):
     def refresh(self) -> GroupDirectory | ArrayDirectory:
         """Return the content of the path. It stays the same object for a group, and for one version of an array.
 
-        Stale if the path is gone, so that the kernel looks it up again: its name may now be that of a directory of chunks.
+        Stale if nothing is left at the path, so that the kernel looks it up again: the name may now be that of a directory
+        of chunks.
         """
         try:
             node = self.member.refresh_node()
@@ -197,7 +201,7 @@ class GroupDirectory(Contents):
             yield other_entries(self.path, others, self)
 
     def is_own(self, name: str) -> bool:
-        """True if the layout has a file of its own that is called like one of the other files."""
+        """True if a file of the layout has the name of one of the group's other files."""
         return False
 
     def listing(
@@ -206,7 +210,9 @@ class GroupDirectory(Contents):
         others: list[OtherFile],
         dropped: Note = lambda child: None,
     ) -> Iterator[Sequence[Entry]]:
-        """Yield the entries of one listing, with those of each member by `list_member`. Several may go on at the same time.
+        """Yield the entries of one listing. `list_member` makes those of each member.
+
+        Several listings may go on at the same time.
 
         `others` gets the other files, `dropped` each link that is not listed because it leads nowhere.
         """
@@ -237,7 +243,7 @@ class GroupDirectory(Contents):
         yield batch
 
     def members(self, group: Group, others: list[OtherFile]) -> Iterable[Child]:
-        """Return all members, for a listing. `others` gets the other files."""
+        """Return all members, for a listing. Append the other files to `others`."""
         return group.listing(others.append)
 
     def list_member(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
@@ -270,7 +276,10 @@ class GroupDirectory(Contents):
         return None if array is None else self.path.layout.refusal(array.metadata)
 
     def _leaves_out(self, name: str, opener: Opener) -> bool:
-        """True if a member is an array that this layout leaves out, which is logged once; False if it is unreadable."""
+        """True if a member is an array that this layout leaves out, which is logged once.
+
+        False if the member is unreadable.
+        """
         try:
             reason = self.refusal(opener())
         except (FsbridgeError, OSError):  # the member is listed, and a program that opens it gets the error
@@ -288,13 +297,15 @@ class GroupDirectory(Contents):
         return self.own_documents()
 
     def measure_documents(self) -> Mapping[bytes, bytes]:
-        """Return the documents of which a listing gives the size: not those that take long to make."""
+        """Return the documents that a listing shows with a size, without those that take long to make."""
         return self.documents()
 
     def own_documents(self) -> Mapping[bytes, bytes]:
-        """Return the documents without what they say of members. Large ones are cached until the group's attributes change.
+        """Return the documents without what they say about members.
 
-        A directory of other files alone has none, or programs would take the document for one of the files.
+        Large ones are cached until the group's attributes change.
+
+        A directory that holds only other files has none, because programs would take a document for one of the files.
         """
         path = self.path
         if self.group.is_plain():
@@ -308,9 +319,9 @@ class GroupDirectory(Contents):
 
 
 class ArrayDirectory(Contents):
-    """What the directory of one version of an array contains: the layout's documents, then what a layout adds (chunks).
+    """The content of the directory of one version of an array: the layout's documents, then what a layout adds (chunks).
 
-    A layout overrides `chunk` and `chunk_entries`, and `find_surroundings` where its documents tell what groups above say.
+    A layout overrides `chunk` and `chunk_entries`, and `find_surroundings` if its documents repeat what groups above say.
     """
 
     space: Space | None = None
@@ -336,7 +347,7 @@ class ArrayDirectory(Contents):
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the documents, what the layout adds, and the other files.
 
-        Those of a remote array open by their names only: listing them would take a request for each array.
+        The other files of a remote array open only by name: listing them would take a request for each array.
         """
         layout, mtime_ns = self.path.layout, self.array.mtime_ns
         yield list_documents(layout.of_arrays, self.documents, self._file, self.lookup, mtime_ns)
@@ -346,7 +357,7 @@ class ArrayDirectory(Contents):
                 yield other_entries(self.path, files, self)
 
     def is_own(self, name: str) -> bool:
-        """True if the layout has a file of its own that is called like one of the other files."""
+        """True if a file of the layout has the name of one of the array's other files."""
         try:
             self.chunk(file_name(name, self.path.layout.documents))
         except PASSING:
@@ -367,7 +378,10 @@ class ArrayDirectory(Contents):
         yield from ()
 
     def find_surroundings(self) -> Hashable:
-        """Return what the documents depend on besides the array's metadata, as of now. They are cached until it changes."""
+        """Return what the documents depend on besides the array's metadata, as of now.
+
+        Documents are cached until it changes.
+        """
         return None
 
     def documents(self) -> Mapping[bytes, bytes]:
@@ -386,7 +400,7 @@ class ArrayDirectory(Contents):
 
 
 class RefusedArray(ArrayDirectory):
-    """An array that the layout leaves out, but that needs a directory because it is the root or was a group."""
+    """An array that the layout leaves out. It still needs a directory if it is the root, or was a group before."""
 
     def lookup(self, name: bytes) -> AnyNode:
         raise self._error()
@@ -402,7 +416,7 @@ class RefusedArray(ArrayDirectory):
 def other_entries(
     path: PathDirectory, files: Iterable[OtherFile], shown: GroupDirectory | ArrayDirectory
 ) -> Sequence[Entry]:
-    """Return the entries of other files. One that cannot be shown is left out, and logged once."""
+    """Return the entries of other files. A file that cannot be shown is left out, and logged once."""
     layout, member = path.layout, path.member
     entries = []
     for file in files:
@@ -427,7 +441,9 @@ def _document_now(path: PathDirectory, name: bytes) -> bytes | None:
 
 
 class LayoutsDirectory(Directory):
-    """The root of a mount that shows several layouts: one directory each, named as the layout, and nothing else.
+    """The root of a mount that shows several layouts.
+
+    It has one directory for each, with the layout's name, and nothing else.
 
     It never changes, because its contents follow from the command line.
     """

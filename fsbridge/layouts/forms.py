@@ -20,10 +20,10 @@ from fsbridge.tree import Buffer
 
 
 class Box(NamedTuple):
-    """Elements that follow each other in a file, and where they lie in the decoded chunk.
+    """Elements that follow each other in a file, and their places in the decoded chunk.
 
-    `offset`: where the first element begins, in bytes. `shape`: elements along each axis; `steps`: bytes from one element to
-    the next along each axis; both slowest axis first.
+    `offset`: of the first element, in bytes. `shape`: elements along each axis; `steps`: bytes from one element to the next
+    along each axis. The slowest axis comes first in both.
     """
 
     offset: int
@@ -38,9 +38,9 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkForm:
-    """The bytes of one chunk file: `header`, then elements of `itemsize` bytes, the last of `shape` varying fastest.
+    """The bytes of one chunk file: `header`, then elements of `itemsize` bytes. The last axis of `shape` is the fastest.
 
-    `steps`: distance in bytes between neighbours along each axis of the decoded chunk. `swap`: the byte order is reversed.
+    `steps`: bytes from one element to the next along each axis of the decoded chunk. `swap`: the byte order is reversed.
     """
 
     header: bytes
@@ -61,7 +61,7 @@ class ChunkForm:
 
     @property
     def plain(self) -> bool:
-        """True if the file is the decoded chunk as it is, or its beginning."""
+        """True if the file consists of the decoded chunk's bytes, or of their beginning."""
         return self.packed and not self.swap and not self.header
 
     @property
@@ -80,7 +80,7 @@ class ChunkForm:
         return min(box.offset for box in boxes), max(box.end for box in boxes) + self.itemsize
 
     def convert(self, start: int, stop: int, data: Buffer) -> Buffer:
-        """Return the file's bytes [start, stop). `data`: the decoded chunk's bytes `extent(start, stop)`."""
+        """Return the file's bytes [start, stop). `data`: the decoded chunk's bytes in the range `extent(start, stop)`."""
         first, last = self._elements(start, stop)
         offset = start - len(self.header) - first * self.itemsize  # negative inside the header
         count = stop - max(start, len(self.header))

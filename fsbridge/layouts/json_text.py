@@ -50,7 +50,7 @@ def _encode(value: JSON, scalars: _Scalars) -> bytes:
 
 
 def _write(value: JSON, newline: str, scalars: _Scalars, pieces: list[str], text: bytearray) -> None:
-    """Write indented JSON with innermost lists and objects on one line, as a person would write a shape."""
+    """Write indented JSON. The innermost lists and objects are on one line each, as a person would write a shape."""
     write = scalars.get(type(value))
     if write is not None:
         pieces.append(write(value))
@@ -93,7 +93,7 @@ def _one_line(value: JSON, scalars: _Scalars) -> str | None:
 
 
 def _write_derived(value: JSON, scalars: _Scalars) -> str:
-    """Write a value with a type derived from one of JSON's types, such as numpy's float64. TypeError for all others."""
+    """Write a value of a class derived from one of JSON's types, such as numpy's float64. TypeError for any other value."""
     for kind in (str, int, float):
         if isinstance(value, kind):
             return scalars[kind](value)
@@ -126,12 +126,15 @@ For larger texts and opaque elements the empty text is written, which readers pa
 
 
 def spell_fill(metadata: ArrayMetadata) -> JSON:
-    """Return the `fill_value` member. An array without a fill value gets the zeros or the empty text that fill it."""
+    """Return the `fill_value` member.
+
+    For an array without a fill value it is the zeros or the empty text that it is filled with.
+    """
     return fill_value(metadata.dtype, metadata.fill) if metadata.fill_spelling is None else metadata.fill_spelling
 
 
 def fill_value(dtype: DataType, fill: bytes | str | None) -> JSON:
-    """Return the `fill_value` member for `fill` (one element's bytes, or the element itself for variable length)."""
+    """Return the `fill_value` member. `fill`: one element's bytes, or the element itself if it has a variable length."""
     if dtype.serializer == "optional":
         return None
     if dtype.serializer == "vlen-utf8":
@@ -152,7 +155,7 @@ def fill_value(dtype: DataType, fill: bytes | str | None) -> JSON:
 
 
 def scalar(raw: bytes, dtype: np.dtype[Any], real: Callable[[Any, bytes], JSON]) -> JSON:
-    """Spell one element from its bytes `raw`. `real` spells a floating-point number; a complex number has two."""
+    """Spell one element from its bytes `raw`. `real` spells one floating-point number; a complex element has two."""
     value = np.frombuffer(raw, dtype)[0]
     kind = dtype.kind
     if kind == "b":
@@ -172,7 +175,7 @@ def scalar(raw: bytes, dtype: np.dtype[Any], real: Callable[[Any, bytes], JSON])
 
 
 def number(value: float) -> JSON:
-    """Return a floating-point number for JSON: itself if it is finite, else its name, such as `NaN`."""
+    """Return a floating-point number for JSON: the number if it is finite, else its name, such as `NaN`."""
     if math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"

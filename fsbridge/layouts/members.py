@@ -49,7 +49,7 @@ class LastLook(dict[Hashable, object]):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every node of one mount shares."""
+    """What all nodes of one mount share."""
 
     format_at: Callable[[Sequence[str]], Format]
     config: Config
@@ -66,7 +66,10 @@ class Context:
             return self._last_looks.setdefault(names, LastLook())
 
     def share_chunks(self, array: Array, names: tuple[str, ...] | None = None) -> DecodedArray:
-        """Return the decoded chunks of one version of an array. With `names` (its path), all layouts share one object."""
+        """Return the decoded chunks of one version of an array.
+
+        All layouts share one object if `names`, its path, is given.
+        """
         if names is None:
             return self._decoded_chunks(array)
         key = names, array.version
@@ -81,21 +84,21 @@ class Context:
         return DecodedArray(array, self.cache, config.max_direct, config.immutable)
 
     def note_left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
-        """Note that a layout does not show a member: the log says it once."""
+        """Note that a layout does not show a member, so that the log says it once."""
         if (layout, names, reason) not in self._remarks and len(self._remarks) < MAX_REMARKS:
             self._remarks.add((layout, names, reason))
             log.warning("/%s is left out of the layout %s: %s", "/".join(names), layout, reason)
 
 
 class SourceMember:
-    """A path of the source: its name and those of the groups above, from the root's member down."""
+    """A path of the source. It knows its names, from the root down, and the member that it lies in."""
 
     __slots__ = ("_is_new", "_lock", "_node", "_open", "above", "context", "names")
 
     def __init__(
         self, context: Context, open_node: Callable[[], Node], names: tuple[str, ...] = (), above: SourceMember | None = None
     ) -> None:
-        """`above`: the group that it is a member of; None for the root."""
+        """`above`: the group that has this member; None for the root."""
         self.context = context
         self.names = names
         self.above = above
@@ -127,7 +130,7 @@ class SourceMember:
         return "/".join((config.source.rstrip("/") or "/", *config.inside, *self.names))
 
     def share_chunks(self, array: Array) -> DecodedArray:
-        """Return the chunks of one version of the array that is here. All layouts share them."""
+        """Return the chunks of one version of the array at this path. All layouts share them."""
         return self.context.share_chunks(array, self.names)
 
     def refresh_node(self) -> Group | Array:
@@ -179,9 +182,9 @@ class SourceMember:
         return cast(Group, node)
 
     def attributes_above(self) -> list[Mapping[str, JSON]]:
-        """Return attributes of the nearest groups above, the nearest first. Those of a damaged group count as empty.
+        """Return the attributes of the nearest groups above, the nearest first. A damaged group counts as having none.
 
-        Only showing that group is an error.
+        It is an error only where that group itself is shown.
         """
         all_attributes: list[Mapping[str, JSON]] = []
         above = self.above
@@ -213,7 +216,7 @@ class SourceMember:
 
 
 def array_at(group: SourceMember | None, path: str) -> tuple[SourceMember, Array] | None:
-    """Return the array at a path from a group, or from the root (`/a/b`), and its group; None if the path leads to none.
+    """Return the array at a path from a group, and its group; None if no array is there. `/a/b` is a path from the root.
 
     Links are not followed, and no path leads out of the store.
     """
@@ -240,9 +243,9 @@ Note: TypeAlias = Callable[[Child], object]
 
 
 def without_dead_ends(member: SourceMember, layout: str, children: Iterable[Child], dropped: Note) -> Iterator[Child]:
-    """Leave out, with a line in the log, links of a group that lead nowhere or to themselves. `dropped` gets each.
+    """Leave out a group's links that lead nowhere or to themselves, with a line in the log. `dropped` is called for each.
 
-    A reader that opens all that is listed would fail at them. They can still be opened by name, which is ENOENT or ELOOP.
+    A program that opens everything listed would fail at them. They can still be opened by name, which is ENOENT or ELOOP.
     """
     links: list[Child] = []
     for child in children:
@@ -274,7 +277,7 @@ def _leading(member: SourceMember, layout: str, links: list[Child], dropped: Not
 
 
 def child_or_none(group: Group, name: str, lacks: Callable[[str], bool] = lambda name: False) -> Node | None:
-    """Return the member of a group; None if there is none, or if `lacks` says so."""
+    """Return the member `name` of a group; None if it does not exist, or if `lacks(name)` is true."""
     try:
         return None if lacks(name) else group.child(name)
     except NotFound:
@@ -290,7 +293,10 @@ def has_child(group: Group, name: str) -> bool:
 
 
 def openers(group: Group, members: Iterable[Child], remote: bool) -> Iterator[tuple[Child, Opener]]:
-    """Yield each member of a group with a function that opens it. Of a remote store (`remote`), many open in parallel."""
+    """Yield each member of a group with a function that opens it.
+
+    Many members of a `remote` store are opened in parallel.
+    """
     members = iter(members)
     while remote and (batch := list(islice(members, OPENED_AHEAD))):
         yield from zip(batch, each(partial(_try_opening, group), batch, OPENED_AT_ONCE), strict=True)

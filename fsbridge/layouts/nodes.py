@@ -89,7 +89,7 @@ class RenderedDocuments:
 
 
 class DocumentFile(File):
-    """A file made in memory. A digest of its bytes is its version, and all that is kept between two uses.
+    """A file made in memory. Its version is a digest of its bytes, which is all that is kept between two uses.
 
     `render` makes the bytes again (None: the document no longer exists), because opening must show the present store.
     """
@@ -129,7 +129,7 @@ def list_documents(
     lookup: Callable[[bytes], AnyNode],
     mtime_ns: int,
 ) -> list[Entry]:
-    """Return the entries of documents. Those that cannot be made are listed, too: the look-up of one raises the reason."""
+    """Return the entries of documents. A document that cannot be made is listed, too: looking it up raises the reason."""
     try:
         made = documents()
     except (FsbridgeError, OSError) as error:

@@ -34,7 +34,10 @@ class StoredFileNode(File):
         return Attrs("file", self.stored.size, self.stored.mtime_ns)
 
     def open(self) -> StoredFileHandle:
-        """Open the file. Just after a change, wait until any further change would show; Stale if it changes meanwhile."""
+        """Open the file; Stale if it changes meanwhile.
+
+        Just after a change, wait until a further change would be noticed.
+        """
         for _ in range(24):
             if self.stored.settled():
                 return StoredFileHandle(self.stored, self.version)
@@ -61,5 +64,5 @@ class StoredFileHandle(Handle):
         return self._stored.read(offset, min(size, self.size - offset)) if offset < self.size else b""
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Request bytes of a remote file."""
+        """Request bytes [start, stop) of a remote file."""
         self._stored.fetch(start, stop - start)

@@ -74,10 +74,10 @@ class _ArrayBeside(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Something around arrays as it was read. Parts of equal `version` say the same.
+    """Something around arrays, as it was read. Parts with equal `version` have equal content.
 
     `content`: attributes of the groups above or of another group, names of members, or an `_ArrayBeside`; None if there is
-    none that can be read. `is_current` is false as well if it is not known.
+    nothing that can be read. `is_current` is false also if that is not known.
     """
 
     version: Hashable
@@ -120,7 +120,7 @@ class Look:
         return all(PARTICULAR.isdisjoint(attributes) for attributes in groups)
 
     def part(self, key: Key) -> _Part:
-        """Return what is under a key. Raises errors that may pass."""
+        """Read the part with a key, once. Raises errors that may pass."""
         part = self._parts.get(key)
         if part is not None:
             return part
@@ -143,7 +143,7 @@ class Look:
             return False
 
     def _read_groups(self) -> _Part:
-        """Read the attributes of the group and of those above it. Those of a damaged group count as empty."""
+        """Read the attributes of the group and of those above it. A damaged group counts as having none."""
         all_attributes: list[Attributes] = []
         versions: list[tuple[Group | None, Hashable]] = []
         member = self.group
@@ -167,7 +167,7 @@ class Look:
         return _Part(hash(repr(all_attributes)), all_attributes, is_current)
 
     def _read_members(self) -> _Part:
-        """Read the names of the members of the group. Those of a large one count as none."""
+        """Read the names of the group's members. A group with too many counts as having none."""
         try:
             group = None if self.group is None else self.group.group()
             if group is None:
@@ -216,7 +216,10 @@ class Look:
         return _Part((array.version, said), _ArrayBeside(array, values), is_current)
 
     def _values(self, array: Array) -> tuple[NDArray[np.generic] | None, ArrayVersion | None]:
-        """Return all elements of an array in C order, if it has one or two dimensions, or none, and the version read."""
+        """Return all elements of an array in C order, and the version read.
+
+        Both are None if the array has more than two dimensions, too many elements, or elements that are no numbers.
+        """
         metadata = array.metadata
         dtype, shape = metadata.dtype.numpy, metadata.shape
         if dtype is None or dtype.kind not in "iuf" or metadata.varlength:
@@ -226,9 +229,11 @@ class Look:
         return self._elements(array, select_all(shape))
 
     def label(self, name: str, length: int, pick: Pick) -> tuple[NDArray[Any], Values] | None:
-        """Return the picked elements of an array beside, and what they mean; None unless it has the length `length`.
+        """Return picked elements of the array `name` of the group, and what they mean.
 
-        They are read anew, so they have no part in the version.
+        None unless the array has length `length`.
+
+        They are always read anew, so that they are no part of the version.
         """
         try:
             array = None if self.group is None else as_array(self.group.group().child(name))
@@ -246,11 +251,9 @@ class Look:
             return None  # an unreadable coordinate is an error only where it is shown itself
 
     def words(self, from_root: bool, path: Path) -> NDArray[Any] | None:
-        """Return the elements of an array at a path from the root, or else from the group; None if there is none.
+        """Return the elements of an array at a path from the root, or else from the group; None if it cannot be read.
 
-        It has one dimension, or a single element.
-
-        They are read anew, as labels are.
+        The array has one dimension, or a single element. It is always read anew.
         """
         try:
             node = _node(self.group, from_root, path)
@@ -277,7 +280,7 @@ class Look:
 
 
 class Surroundings:
-    """What the files of one array have used of what stands around it. Thread-safe."""
+    """What the files of one array have used of its surroundings. Thread-safe."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
@@ -286,11 +289,11 @@ class Surroundings:
 
     @property
     def version(self) -> Hashable:
-        """Equal versions: everything that was used says the same."""
+        """Equal versions mean that everything that was used says the same."""
         return frozenset(self.used.copy().items())
 
     def is_current(self, look: Look | None = None) -> bool:
-        """True if everything that was used is as it is now, or as in a `look` that was begun just now."""
+        """True if everything that was used is still the same. `look`: finds what is there now; None: a new one."""
         return is_as_used(self.used, look or self._look.renew())
 
     @property
@@ -305,12 +308,15 @@ class Surroundings:
 
     @property
     def impartial(self) -> bool:
-        """True if the groups above describe all members alike, so that members that share metadata share their meaning."""
+        """True if the groups above describe all members alike, so that arrays with the same metadata mean the same."""
         self._part(_GROUPS)
         return self._look.impartial
 
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
-        """Return a 1-D array of the group or at a path: its values (None if no numbers, or too many), and its attributes."""
+        """Return values and attributes of a 1-D array of the group, or at a path; None if there is none.
+
+        The values are None if they are no numbers, or too many.
+        """
         beside = cast(_ArrayBeside | None, self._part(name).content)
         if beside is None or len(beside.array.metadata.shape) > 1:
             return None
@@ -353,9 +359,9 @@ class Surroundings:
         return self.share(("meaning", x_first), metadata, make)
 
     def share(self, kind: Hashable, metadata: ArrayMetadata, make: Callable[[], T]) -> T:
-        """Return what `make` makes with these surroundings: once in a look for all arrays with the same metadata.
+        """Return what `make` makes. All arrays with the same metadata share it within a look.
 
-        For each array by itself if a group above, or an array beside, may describe single members.
+        If a group above, or an array beside, may describe single members, it is made for each array.
         """
         if not self._shares(metadata):
             return make()
@@ -368,7 +374,7 @@ class Surroundings:
         return cast(T, known[1])
 
     def _shares(self, metadata: ArrayMetadata) -> bool:
-        """True if all arrays with this metadata mean the same here."""
+        """True if all arrays with this metadata mean the same in these surroundings."""
         return self.impartial and not can_be_bounds(metadata)
 
     def _part(self, key: Key) -> _Part:
@@ -378,12 +384,15 @@ class Surroundings:
 
 
 def is_as_used(used: dict[Key, Hashable], look: Look) -> bool:
-    """True if a look finds the versions that were `used`."""
+    """True if a look finds the same versions as `used`."""
     return all(look.part(key).version == version for key, version in list(used.items()))
 
 
 def _node(group: SourceMember | None, from_root: bool, path: Path) -> Node | None:
-    """Return what is at a path from the root, or else from the group; None if a group on the way is none."""
+    """Return the node at a path from the root, or else from the group.
+
+    None if the path leads through something else than groups.
+    """
     start = group.root if from_root and group is not None else group
     node: Node | None = None if start is None else start.group()
     for name in path:

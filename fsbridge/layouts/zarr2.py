@@ -39,7 +39,7 @@ def group_documents(attributes: Mapping[str, JSON]) -> dict[bytes, bytes]:
 
 
 def array_documents(metadata: ArrayMetadata, separator: str) -> dict[bytes, bytes]:
-    """Return the documents of an array, by file name, without `.zattrs` if the attributes cannot be read.
+    """Return the documents of an array, by file name. `.zattrs` is left out if the attributes cannot be read.
 
     `separator`: between the coordinates of a chunk key.
     """
@@ -64,7 +64,7 @@ def array_document(metadata: ArrayMetadata, separator: str) -> dict[str, JSON]:
 
 
 def array_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
-    """Return `.zattrs`: the source's attributes. Names of dimensions are added if all have one and no attribute has them."""
+    """Return `.zattrs`: the source's attributes, with names of dimensions if all have one and no attribute has them yet."""
     scalar = not metadata.shape and ".zarray" not in metadata.native  # xarray needs an empty list, too
     names = () if scalar else metadata.dimension_names
     if names is None or DIMENSIONS in metadata.attributes or any(name is None for name in names):
@@ -95,7 +95,7 @@ def dtype(of: DataType) -> JSON:
 
 
 def _typestr(of: np.dtype[Any]) -> str:
-    """Return numpy's spelling, with the factor of dates and durations without a unit, which numpy leaves out."""
+    """Return numpy's spelling of a type. numpy leaves out the factor of dates and durations without a unit: it is added."""
     factor = np.datetime_data(of)[1] if of.str[1:] in ("M8", "m8") else 1
     return of.str if factor == 1 else f"{of.str}[{factor}generic]"
 
@@ -113,7 +113,7 @@ def _fields(of: np.dtype[Any]) -> JSON:
 
 
 def fill_value(metadata: ArrayMetadata) -> JSON:
-    """Return the `fill_value` member. It is null only if the source's is, or if all chunks are shown (`zarr2_fill`).
+    """Return the `fill_value` member. It is null only if the source's is, or if every chunk has a file (`zarr2_fill`).
 
     If it is null, zarr-python 2 fills absent chunks with whatever is in memory.
     """
@@ -136,7 +136,7 @@ def fill_value(metadata: ArrayMetadata) -> JSON:
 
 
 def _says_null(native: Mapping[str, JSON]) -> bool:
-    """True if the source is a Zarr array with a null or missing fill value in its own document."""
+    """True if the source is a Zarr array and its own document has a null fill value or none."""
     document = native.get(".zarray") or native.get("zarr.json")
     return isinstance(document, Mapping) and document.get("fill_value") is None
 
@@ -148,7 +148,7 @@ LISTED_CHUNKS = 65536
 
 
 class Zarr2:
-    """The mount is an uncompressed Zarr v2 hierarchy (`directories.Layout`)."""
+    """Shows a source as an uncompressed Zarr v2 hierarchy (`directories.Layout`)."""
 
     name = "zarr2"
     documents = frozenset((GROUP, ARRAY, ATTRIBUTES, CONSOLIDATED))
@@ -229,7 +229,7 @@ class Zarr2Array(ArrayDirectory):
 
 
 class Zarr2Space(FilledSpace):
-    """Decoded chunks as they are, or turned into C order if the document cannot say their order.
+    """Shows decoded chunks as they are, or in C order if the document cannot say their order.
 
     If `.zarray`'s `fill_value` differs from the source's fill value, absent chunks are shown as files.
     """
@@ -254,7 +254,7 @@ class Zarr2Space(FilledSpace):
 
 
 class ConsolidatedGroup(GroupDirectory):
-    """The root with `.zmetadata`, which is made when it is looked up, and again when it is opened."""
+    """The root with `.zmetadata`, which is made for a look-up, and again when it is opened."""
 
     def lookup(self, name: bytes) -> AnyNode:
         if name != CONSOLIDATED:
@@ -268,13 +268,13 @@ class ConsolidatedGroup(GroupDirectory):
         yield from stream
 
     def _make(self) -> bytes:
-        """Return the document as it is now."""
+        """Return `.zmetadata` as it is now."""
         with from_now():
             return consolidated_document(self.path)
 
 
 def consolidated_document(path: PathDirectory, most_members: int = 10_000) -> bytes:
-    """Return the document of the hierarchy below `path`; the error of any member that cannot be read.
+    """Return `.zmetadata` of the hierarchy below `path`. Raises the error of any member that cannot be read.
 
     TooLarge above `most_members` groups and arrays. The default takes a few seconds and some ten megabytes.
     """

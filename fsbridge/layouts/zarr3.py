@@ -30,7 +30,7 @@ def group_document(attributes: Mapping[str, JSON]) -> bytes:
 
 
 def array_document(metadata: ArrayMetadata, names: Sequence[str] | None = None) -> bytes:
-    """Return `zarr.json` of an array with decoded chunks in its chunk files. `names`: of its dimensions, if it has none."""
+    """Return `zarr.json` of an array that shows decoded chunks. `names`: for its dimensions, if its metadata have none."""
     document: dict[str, JSON] = {
         "zarr_format": 3,
         "node_type": "array",
@@ -57,7 +57,7 @@ def chunk_grid(metadata: ArrayMetadata) -> JSON:
 
 
 def codecs(metadata: ArrayMetadata) -> list[JSON]:
-    """Return the shortest codec list by which readers get elements from the decoded bytes."""
+    """Return the shortest codec list by which readers turn decoded bytes into elements."""
     listed: list[JSON] = []
     if metadata.order is not None and list(metadata.order) != sorted(metadata.order):
         listed.append({"name": "transpose", "configuration": {"order": list(metadata.order)}})
@@ -89,7 +89,7 @@ DIRECTORY = b"c"
 
 
 class Zarr3:
-    """The mount is an uncompressed Zarr v3 hierarchy (`directories.Layout`)."""
+    """Shows a source as an uncompressed Zarr v3 hierarchy (`directories.Layout`)."""
 
     name = "zarr3"
     documents = frozenset((_DOCUMENT,))
@@ -125,12 +125,12 @@ class Zarr3:
 
 
 class Zarr3Group(GroupDirectory):
-    """A group's directory. Its document has `consolidated_metadata` if the source has consolidated metadata there.
+    """A group's directory. Its document has `consolidated_metadata` if the source has them there.
 
-    They are what the mount shows, made each time that the document is looked up or opened, so they are as new as all else.
-    That takes 0.4 ms for each member of a local store, and for each one of a remote store a request, 32 at a time, unless a
-    listing vouches for the source's copy. One member that hangs keeps the document waiting. So there are bounds. Above
-    them, and if any member cannot be described, there are none, and readers look for the members by themselves.
+    They are made anew each time that the document is looked up or opened, so they are as new as everything else. That takes
+    0.4 ms for each member of a local store. For a remote store it takes a request for each member, 32 at a time, unless a
+    listing vouches for the source's copy. One member that hangs keeps the document waiting, so there are bounds. Above them,
+    and if a member cannot be described, there are no such metadata, and readers look for the members by themselves.
     """
 
     def documents(self) -> Mapping[bytes, bytes]:
@@ -145,11 +145,11 @@ class Zarr3Group(GroupDirectory):
         return {} if self._has_copies() else self.own_documents()
 
     def _has_copies(self) -> bool:
-        """True if the source has consolidated metadata here, with copies of not too many members."""
+        """True if the source has consolidated metadata here, and they do not have too many members."""
         return 0 < self.group.copies() <= MAX_MEMBERS
 
     def _consolidate(self) -> JSON:
-        """Return zarr-python 3's `consolidated_metadata`; None, with a line in the log, if it cannot be complete."""
+        """Return zarr-python 3's `consolidated_metadata`. If they cannot be complete, return None and log why."""
         descendants = Descendants(MAX_MEMBERS + 1, CONSOLIDATED)
         try:
             with from_now():
@@ -163,7 +163,7 @@ class Zarr3Group(GroupDirectory):
 
 
 class Zarr3Space(ChunkSpace):
-    """Decoded chunks as they are, in the directory `c`."""
+    """Shows decoded chunks as they are, in the directory `c`."""
 
     __slots__ = ()
 

@@ -78,9 +78,9 @@ class BlockListings:
     """The latest lists of stored chunks for the arrays of one mount, used while they are recent enough. Thread-safe."""
 
     def __init__(self, most_kept: int = 2_000_000, batch: int = 5000) -> None:
-        """`most_kept`: chunks that are kept, 16 bytes each; an array with more is listed again for every directory.
+        """`most_kept`: chunks that are kept, 16 bytes each. An array with more chunks is listed again for every directory.
 
-        `batch`: most members of one batch of a listing.
+        `batch`: the most members in one batch of a listing.
         """
         self._most_kept = most_kept
         self._batch = batch
@@ -113,7 +113,7 @@ class BlockListings:
         return 0 if listing is None or listing.made is None else len(listing.made.numbers)
 
     def _walk(self, chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredBlocks | None]:
-        """Yield None while the store is being listed, then all stored chunks; nothing if there are more than may be kept."""
+        """Yield None while the store is being listed, then all stored chunks; nothing if there are more than can be kept."""
         parts: list[_Pairs] = []
         count, pending = 0, []
         weights = [math.prod(counts[axis + 1 :]) for axis in reversed(range(len(counts)))]  # of the array's own axes
@@ -146,7 +146,10 @@ def _columns(pairs: list[tuple[int, int]]) -> _Pairs:
 
 
 def _search(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
-    """Yield the members of one directory in batches, from a walk through all stored chunks of which nothing else is kept."""
+    """Yield the members of one directory in batches.
+
+    All stored chunks are walked through, and only these members are kept.
+    """
     rank = len(chunks.metadata.shape)
     seen: set[int] = set()
     last = prefix[::-1]
@@ -225,7 +228,7 @@ class BlockSpace(FilledSpace):
         return max(super().extent(prefix), self._listings.count_known(self.chunks) if self._turned else 0)
 
     def _form(self, shape: tuple[int, ...]) -> ChunkForm:
-        """Return the form of a block with extents `shape` along the array's own axes."""
+        """Return the form of a block with the lengths `shape` along the array's own axes."""
         of = self.chunks.metadata.dtype
         slowest_first = slice(None) if self._turned or len(shape) < 2 else slice(None, None, -1)
         shown = shape[slowest_first]
@@ -234,7 +237,7 @@ class BlockSpace(FilledSpace):
 
 
 class N5:
-    """The mount is an uncompressed N5 container (`directories.Layout`)."""
+    """Shows a source as an uncompressed N5 container (`directories.Layout`)."""
 
     name = "n5"
     documents = frozenset((DOCUMENT,))
@@ -281,7 +284,7 @@ class N5Array(ArrayDirectory):
         self._look: Look | None = None  # the last one, from which the next one has what has not changed
 
     def find_surroundings(self) -> Hashable:
-        """Return the axes; none for an array of N5, because its own document has them."""
+        """Return the spacing that the array's document says; none for an array of N5, because its own document has it."""
         member = self.path.member
         if member.context.format_at(member.names).first_axis_fastest:
             return Spacing()

@@ -50,7 +50,7 @@ def refusal(metadata: ArrayMetadata) -> str | None:
 
 
 def data_type(metadata: ArrayMetadata) -> str | None:
-    """Return the `dataType` member: that of an N5 source, or one of N5's ten number types; None for other types."""
+    """Return the `dataType` member: an N5 source's own, or one of N5's ten number types; None for other types."""
     own = native(metadata.native)
     if own is not None:
         return cast(str, own["dataType"])
@@ -63,7 +63,7 @@ def data_type(metadata: ArrayMetadata) -> str | None:
 
 
 def reversed_axes(metadata: ArrayMetadata) -> bool:
-    """True if the array appears with its axes reversed: unless its first dimension is the fastest already."""
+    """True if the array appears with its axes reversed, which it does unless its first dimension is the fastest."""
     order = metadata.order if metadata.order is not None else tuple(range(len(metadata.shape)))
     return len(order) > 1 and list(order) != sorted(order, reverse=True)
 
@@ -74,7 +74,7 @@ def native(documents: Mapping[str, JSON]) -> Mapping[str, JSON] | None:
 
 
 def group_document(attributes: Mapping[str, JSON], own: Mapping[str, JSON] | None, root: bool) -> bytes:
-    """Return `attributes.json` of a group. `own`: the document of that name in an N5 source; None: another format."""
+    """Return `attributes.json` of a group. `own`: the source's own document, if the source is N5; else None."""
     version = {"n5": VERSION} if root else {}
     if own is not None:
         return encode({**version, **own})
@@ -82,7 +82,7 @@ def group_document(attributes: Mapping[str, JSON], own: Mapping[str, JSON] | Non
 
 
 def array_document(metadata: ArrayMetadata, root: bool, spacing: Spacing | None = None) -> bytes:
-    """Return `attributes.json` of an array for which `refusal` is None."""
+    """Return `attributes.json` of an array. `refusal` must be None for it."""
     own = native(metadata.native)
     if own is not None:
         instead = ("compression",) if "compression" in own else ("compressionType", "codecs")
@@ -101,6 +101,6 @@ def array_document(metadata: ArrayMetadata, root: bool, spacing: Spacing | None 
 
 
 def spacing(metadata: ArrayMetadata, names: Sequence[str], around: Surroundings) -> Spacing:
-    """Return the axes of the array at the path `names`, with what stands `around` it."""
+    """Return the spacing of the array at the path `names`, with its surroundings `around`."""
     axes = around.meaning(metadata, names, False).axes
     return spacing_of(axes, first_level(around.groups, names, len(axes)))
