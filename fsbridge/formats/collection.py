@@ -88,11 +88,11 @@ class CollectionSource(Source):
         return f"only {SEARCHED_LEVELS} levels of directories are looked through; --format collection looks deeper"
 
     def cut(self) -> None:
-        """Note that there is a directory in which nothing is looked for."""
+        """Note that some directory was not searched."""
         self.is_cut = True
 
     def format_at(self, path: Sequence[str]) -> Format:
-        """Return the format of the member that the path leads into, if the member is open or anything of it is in use."""
+        """Return the format of the member that the path leads into; of the collection if that member is not in use."""
         above = (self._formats.get("/".join(path[:length])) for length in range(1, len(path) + 1))
         return next((member.format for member in above if member is not None), self.format)
 
@@ -102,7 +102,10 @@ class CollectionSource(Source):
         self.store.close()
 
     def member(self, key: Key, form: Format) -> Node:
-        """Return the root of the member at `key`, opened once. A directory of keys uses this collection's own store."""
+        """Return the root of the member at `key`, which is opened only once.
+
+        Directories of keys are read from the collection's store.
+        """
         return self._members.open((key, form), self._open).root
 
     def _open(self, member: tuple[Key, Format]) -> Source:
@@ -157,7 +160,7 @@ class CollectionGroup(Group):
         return self._source.listed.get(key) is not None
 
     def _look_at(self, key: Key) -> Appearance:
-        """Return how a member appears. A member that cannot be read is shown."""
+        """Return how a member appears in listings. A member that cannot be read is shown."""
         try:
             stat = self._source.store.stat(key)
         except NotFound:

@@ -58,7 +58,7 @@ FIRST_LOOK = 4096
 
 
 def detect(store: Store, config: Config) -> Format | None:
-    """Return the format of the root directory of `store`, or None if it neither is nor contains a store."""
+    """Return the format of the root directory of `store`; None if it is no store and contains none."""
     own = detect_directory(store, config, ROOT)
     if own is not None:
         return own
@@ -84,7 +84,7 @@ def detect_directory(store: Store, config: Config, key: Key) -> Format | None:
 
 
 def detect_file(read: Callable[[int, int], bytes], size: int) -> Format | None:
-    """Return the format that a file's first bytes tell, or None. `read(start, length)` returns bytes of the file."""
+    """Return the format that the first bytes of a file tell, or None. `read(start, length)` returns bytes of the file."""
     file = CandidateFile(size, read)
     return next((entry.format for entry in FORMATS.values() if entry.recognise(file)), None)
 
@@ -107,7 +107,10 @@ def detect_key(store: Store, key: Key, size: int) -> Format | None:
 
 
 def promised(name: str, is_dir: bool) -> Format | None:
-    """Return the format that a member's name suggests, or None. Only formats of directories, or of files, are considered."""
+    """Return the format that a member's name suggests; None if it suggests none.
+
+    If `is_dir`, only formats of directories are considered, else only formats of files.
+    """
     formats = (entry.format for entry in FORMATS.values())
     fitting = (form for form in formats if (form.kind == "directory") == is_dir)
     return next((form for form in fitting if name.lower().endswith(form.suffixes)), None)
@@ -121,7 +124,8 @@ def levels(config: Config) -> int:
 def search(store: Store, config: Config, root: Key, depth: int, unseen: Callable[[], object] = lambda: None) -> set[Format]:
     """Return the formats of stores beneath `root`, searched breadth first, at most `depth` levels below the source.
 
-    `unseen` is called if there are directories further down, which are not looked at.
+    `unseen` is called if directories further down were not searched.
+
     The search stops at its limits, and as soon as `root` must be a collection: at a second format, or at a store that
     does not keep its data under keys (an HDF5 or zip file, a repository). Raises the first error if no store is found
     and something could not be read.
@@ -168,7 +172,10 @@ def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple
 
 
 def _look_at(store: Store, key: Key, refused: list[Exception]) -> Stat | None:
-    """Return the stat of `key`, None on failure. Errors are added to `refused`, so that one bad member hides no store."""
+    """Return the stat of `key`; None if that fails.
+
+    The error is added to `refused`, so that one bad member hides no store.
+    """
     try:
         return store.stat(key)
     except NotFound:
@@ -282,14 +289,14 @@ def _above(path: str) -> list[str]:
 def store_around(path: str) -> str | None:
     """Return the store that the directory above `path` is or belongs to; None if there is none.
 
-    Directories between that are no store themselves are common in N5 only, where groups need no document.
+    Only in N5 it is common that directories between are no stores themselves, because its groups need no document.
     """
     form, store = _around(path, Config("", ""))
     return store if form == N5.name or store == os.path.dirname(path) else None
 
 
 def _inside(path: str, config: Config) -> str:
-    """Return a hint that names the store around `path`, empty if there is none."""
+    """Return a hint that names the store around `path`; an empty text if there is none."""
     form, store = _around(path, config)
     return f"it is inside a store of the format {form}; name that store: {quote(store)}" if form else ""
 

@@ -45,8 +45,8 @@ READ_ATTEMPTS = 3
 class Document:
     """One version of a parsed metadata document. `values` is shared by all readers and must not be changed.
 
-    `text`: its bytes, None for a large document; equal documents may share them. `damage`: why it cannot be read; then any
-    use of `values` raises it.
+    `text`: its bytes, None for a large document; equal documents may share them. `damage`: the error if it cannot be read;
+    any use of `values` then raises it.
     """
 
     values: Mapping[str, JSON]
@@ -68,7 +68,7 @@ class Document:
 
 
 class _Damaged(Mapping[str, JSON]):
-    """The members of a document that cannot be read: each use raises the error."""
+    """Stands for the members of a document that cannot be read: each use raises the error."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -138,7 +138,10 @@ class DocumentReader:
         return self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
     def attempt(self, key: Key) -> Document | None:
-        """Return the document as `read` does, or, if it cannot be read, one with its `damage`. Raises what may pass."""
+        """Return the document as `read` does.
+
+        If it cannot be read, return one with its `damage`, unless the error may pass.
+        """
         try:
             return self.read(key)
         except (FsbridgeError, OSError) as error:
@@ -148,7 +151,7 @@ class DocumentReader:
         return Document(_Damaged(damage), self._store.describe(key), Stat(False, 0, 0, str(damage), False), 0, None, damage)
 
     def again(self, key: Key, version: Hashable) -> Document:
-        """Read the document at `key` again. Raises Stale if its version is not `version` or if it is gone."""
+        """Read the document at `key` again. Raises Stale if it is gone or has another version than `version`."""
         document = self.read(key)
         if document is None or document.stat.version != version:
             raise Stale(f"{self._store.describe(key)}: has changed")
@@ -164,11 +167,11 @@ class DocumentReader:
 
     @property
     def vouched_for(self) -> bool:
-        """True if the store may be able to confirm bytes of a document without reading it, so that `adopt` may succeed."""
+        """True if the store may be able to confirm a document's bytes without reading them, so that `adopt` may succeed."""
         return self._store.vouches
 
     def shows(self, key: Key) -> bool:
-        """True if the store already knows of an object at `key`, without a request. This may be outdated."""
+        """True if the store knows without a request that there is an object at `key`. It may have been removed since."""
         return self._store.shows(key)
 
     def adopt(self, key: Key, texts: Iterable[bytes]) -> None:
@@ -186,7 +189,7 @@ class DocumentReader:
             self._store.prefetch_stat(key)
 
     def same(self, key: Key, stat: Stat | None) -> bool:
-        """True if the object at `key` is still the one of `stat` (None: still absent). Raises the errors of `read`."""
+        """True if the object at `key` is still the one with `stat` (None: still absent). Raises the errors of `read`."""
         if stat is not None and not stat.settled:
             now = self.attempt(key)
             return now is not None and now.stat.version == stat.version
@@ -222,7 +225,7 @@ class DocumentReader:
         return Document(self._said(text, place), place, stat, len(text), text)
 
     def _said(self, text: bytes, place: str) -> Mapping[str, JSON]:
-        """Parse a small document with `parse_object`, once for all documents with the same bytes."""
+        """Parse a small document with `parse_object`. Documents with the same bytes are parsed only once."""
         values = self._shared.get(text)
         if values is None:
             values = self._shared.put(text, parse_object(text, place, self._limits), len(text) + DOCUMENT_BYTES)
@@ -250,10 +253,10 @@ def _get_stored(stat: Stat) -> Hashable:
 
 
 class Repeated(Generic[T]):
-    """Cache of results made from small documents, shared by documents with the same bytes. Thread-safe."""
+    """A cache of results that are made from small documents. Documents with the same bytes share a result. Thread-safe."""
 
     def __init__(self, weigh: Callable[[T], int] = lambda _: 0) -> None:
-        """`weigh` returns the extra size of a result, in bytes of JSON source as for its documents."""
+        """`weigh` returns how much a result counts besides its documents, in bytes of JSON."""
         self._weigh = weigh
         self._made: LRU[tuple[bytes | None, ...], T] = LRU(SHARED_BYTES)
 
@@ -279,7 +282,7 @@ Values: TypeAlias = Mapping[str, JSON]
 
 
 class Split(NamedTuple):
-    """An array's documents, split into the part that arrays of one kind share and the array's own shape and attributes.
+    """An array's documents, divided into what arrays of one kind share, and the array's own shape and attributes.
 
     `said`: the shared part: all members except attributes, with the rank in place of the shape. `joined` takes the parsed
     result of another array of this kind and returns it with this array's shape and attributes.
@@ -298,7 +301,7 @@ def shape_of(values: JSON, name: str) -> tuple[int, ...] | None:
 
 
 def chunk_edges(shape: tuple[int, ...], written: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a chunk shape as written, but with 1 in place of 0 where the array has no extent: zarr-python writes that."""
+    """Return a chunk shape as written, but with 1 in place of 0 along dimensions of length 0: zarr-python writes 0 there."""
     return tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, written, strict=True))
 
 
@@ -308,7 +311,7 @@ def reshape_grid(grid: ChunkGrid, shape: tuple[int, ...]) -> ChunkGrid:
 
 
 class Kinds(Generic[*Rest]):
-    """Parsed metadata of each kind of array, kept by `Split.said`. Thread-safe."""
+    """Keeps the parsed metadata of each kind of array, by `Split.said`. Thread-safe."""
 
     def __init__(self, parse: Callable[..., tuple[ArrayMetadata, *Rest]], split: Callable[..., Split | None]) -> None:
         """`parse` takes documents, `split` their values. `split` returns None for an array that cannot share metadata."""

@@ -84,7 +84,7 @@ def data_type(stored: np.dtype[Any], native: str | None = None, keep_arrays: boo
 
 
 def raw(itemsize: int, native: str, stored: np.dtype[Any] | None = None) -> DataType:
-    """Return the raw-bytes type for elements that Zarr has no type for. `native` is the source's name of their type."""
+    """Return the raw-bytes type for elements that Zarr has no type for. `native`: how the source calls their type."""
     if not 1 <= itemsize <= MAX_ITEMSIZE:
         raise CorruptData(f"data type {native} cannot have elements of {itemsize} bytes")
     return DataType(_raw(itemsize), itemsize, None, native, stored if stored is not None else np.dtype(f"V{itemsize}"))
@@ -109,7 +109,7 @@ def endian(stored: np.dtype[Any]) -> Literal["little", "big"] | None:
 
 
 def is_packed(stored: np.dtype[Any]) -> bool:
-    """True if a struct's fields, and those of the structs in it, follow each other without gap or overlap."""
+    """True if the fields of a struct follow each other without gap or overlap, and also the fields of the structs in it."""
     position = 0
     for name in stored.names or ():
         field, offset = _fields(stored)[name][:2]
@@ -138,7 +138,7 @@ def normaliser(stored: np.dtype[Any], keep_arrays: bool = False) -> Decoder | No
 
 
 def _name(stored: np.dtype[Any]) -> JSON:
-    """Return Zarr v3's `data_type`: `raw_bytes` if no other type fits."""
+    """Return Zarr v3's `data_type`, which is `raw_bytes` if no other type fits."""
     core = _CORE.get((stored.kind, stored.itemsize))
     if core is not None:
         return core
@@ -225,9 +225,9 @@ def decode_minifloat(code: int, form: MiniFloat) -> float:
 
 
 def encode_minifloat(value: float, name: str) -> bytes:
-    """Return the nearest number of the type `name` (ties to even) as little-endian bytes. Raises ValueError if it has none.
+    """Return the nearest number of the type `name` (ties to even) as little-endian bytes.
 
-    bfloat16 is the upper half of a float32.
+    Raises ValueError if the type has no such number. bfloat16 is the upper half of a float32.
     """
     if name == "bfloat16":
         return _bfloat16(value)

@@ -35,7 +35,7 @@ class CandidateDirectory:
     key: Key
 
     def has(self, name: str, directory: bool = False) -> bool:
-        """True if it holds an object (or a `directory`) of that name; an object in a known listing costs no request."""
+        """True if it holds an object called `name` (or a `directory`). If a listing is known, that costs no request."""
         if not directory and self.store.shows(self.key / name):
             return True
         try:
@@ -46,7 +46,7 @@ class CandidateDirectory:
             return False
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """Return the JSON object of that name; None for anything else, because opening it later raises the error."""
+        """Return the JSON object called `name`; None if it is none, because opening the source later raises the error."""
         place = self.key / name
         try:
             self.store.stat(place, WHOLE)  # a remote store then sends the document once, also for opening
@@ -65,7 +65,7 @@ class CandidateDirectory:
 
 @dataclass(frozen=True, slots=True)
 class CandidateFile:
-    """A file that may be a hierarchy. `read` gives bytes of it by offset and length."""
+    """A file that may be a hierarchy. `read` returns its bytes, by offset and length."""
 
     size: int
     read: Callable[[int, int], bytes]
@@ -96,9 +96,9 @@ class Opener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HierarchyPlace:
-    """The place to open a hierarchy: `key` of `store` for formats on stores, `path` for those that read files.
+    """The place at which a hierarchy is opened: `key` of `store` for formats on stores, `path` for formats that read files.
 
-    `opener`: opens other stores that it is made of or links to. `owned`: the store is closed with the hierarchy.
+    `opener`: opens other stores that it consists of or links to. `owned`: the store is closed with the hierarchy.
     `dialect`: what a convention on top of a keyed format adds. `shared`: what the sources of the mount share.
     """
 
@@ -114,7 +114,7 @@ class HierarchyPlace:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFormat:
-    """A format of the table. `recognise` examines the direct members of a directory, or the first bytes of a file."""
+    """A format of the table. `recognise` looks at the direct members of a directory, or at the first bytes of a file."""
 
     format: Format
     recognise: Callable[[CandidateDirectory | CandidateFile], bool]

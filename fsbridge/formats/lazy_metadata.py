@@ -27,14 +27,17 @@ Rest = TypeVarTuple("Rest")
 
 
 class ParsedAttributes(SharedPart):
-    """The attributes that were used last, in parsed form."""
+    """Keeps the attributes that were used last in parsed form."""
 
     def __init__(self) -> None:
         self.kept: LRU[object, Mapping[str, JSON]] = LRU(PARSED_BYTES)
 
 
 class LazyMapping(Mapping[str, JSON]):
-    """A mapping of `size` bytes of JSON that `load` returns on use. Each use may block and may raise what `load` raises."""
+    """A mapping that calls `load` for its content on each use. `size`: bytes of its JSON.
+
+    A use may block, and raises what `load` raises.
+    """
 
     __slots__ = ("_key", "_load", "_parsed", "_size")
 
@@ -59,9 +62,9 @@ class LazyMapping(Mapping[str, JSON]):
 
 
 def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata], parsed: ParsedAttributes) -> ArrayMetadata:
-    """Return metadata with lazy attributes if it is large: `size` in bytes of JSON. `again` remakes it or raises Stale.
+    """Return metadata with lazy attributes if it is large, else as it is. `size`: in bytes of JSON.
 
-    `parsed` keeps the attributes that were used last.
+    `again` makes the metadata again, or raises Stale. `parsed` keeps the attributes that were used last.
     """
     if size <= HELD_BYTES or isinstance(metadata.native, LazyMapping):
         return metadata
@@ -94,9 +97,9 @@ _LAZY = ("attributes", "attributes_error", "dimension_names", "native")
 
 
 class _LazyMetadata(ArrayMetadata):
-    """Metadata without attributes, dimension names and native metadata.
+    """Metadata that lacks attributes, dimension names and native metadata until one of these is used.
 
-    Their use calls `complete`, so it may block and may raise.
+    The use calls `complete`, so it may block and may raise.
     """
 
     __slots__ = ("_complete",)
@@ -133,5 +136,8 @@ class _LazyMetadata(ArrayMetadata):
 
 
 def lazy(metadata: ArrayMetadata, complete: Callable[[], ArrayMetadata]) -> ArrayMetadata:
-    """Return metadata without attributes, dimension names and native metadata; `complete` returns all of it on use."""
+    """Return metadata without attributes, dimension names and native metadata.
+
+    `complete` is called for all of it on their use.
+    """
     return _LazyMetadata.of(metadata, complete)

@@ -75,8 +75,8 @@ def remote_object(location: Location, config: Config) -> tuple[Store, Key, int]:
 def open_source(path: str, config: Config) -> Source:
     """Open the hierarchy at `path` in the format `config.format`, or in the detected one.
 
-    Raises SetupError, with what is wrong and what helps, if nothing at `path` can be shown. Errors of the format
-    (CorruptData, Unsupported) become SetupErrors, too, if the root cannot be opened.
+    Raises SetupError, which says what is wrong and what helps, if nothing at `path` can be shown. If the root cannot be
+    opened, errors of the format (CorruptData, Unsupported) also become SetupErrors.
     """
     return Opening().source(path, config)
 
@@ -94,7 +94,7 @@ def _find_asked_format(config: Config) -> Format | None:
 
 
 def _inside(path: str, store: Store, config: Config) -> Format:
-    """Return the format of the contents of the zip file at `path`, which `store` reads."""
+    """Return the format of the zip file's contents. `path`: of the zip file, which `store` reads."""
     asked = _find_asked_format(config)
     if asked is not None and asked.access == "keys":
         check_format(asked, store, path, config)
@@ -107,7 +107,7 @@ def _inside(path: str, store: Store, config: Config) -> Format:
 
 
 class Opening:
-    """Opens the sources of one mount, which share what is in `Shared`."""
+    """Opens the sources of one mount. They share what `Shared` holds."""
 
     def __init__(
         self, shared: Shared | None = None, folder_store: FolderStore = local_store, open_members: int = OPEN_MEMBERS
@@ -169,7 +169,7 @@ class Opening:
         return FORMATS[form].open(HierarchyPlace(path, config, self.other, shared=self._shared))
 
     def other(self, form: str, path: str, config: Config, store: Store | None = None) -> Source:
-        """Open another store for a format that links to it or is made of such stores (`format.Opener`)."""
+        """Open another store, for a format that links to it or consists of such stores (`format.Opener`)."""
         if store is not None:
             return self.open_in_store(_inside(path, store, config).name if form == "auto" else form, store, config)
         if form == "auto":

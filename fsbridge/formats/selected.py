@@ -45,7 +45,7 @@ def check_selection(source: Source, config: Config) -> None:
 
 
 def _holds_something(root: SelectedGroup) -> bool:
-    """True if `include` matches something below the group, or if that is not known."""
+    """True if `include` matches something below the group, or may do so."""
     pending = [root]
     for _ in range(SEARCHED_GROUPS):
         if not pending:
@@ -112,12 +112,12 @@ class SelectedSource(Source):
 
     @property
     def format(self) -> Format:
-        """Return the format of the sub-tree."""
+        """The format of the sub-tree."""
         return self._source.format_at(self._above)
 
     @property
     def root(self) -> Group | Array:
-        """Return the node that is now at the sub-tree's path. Follows links. Raises NotFound if there is none."""
+        """The node that is now at the sub-tree's path, links followed. Raises NotFound if there is none."""
         self._above, node = self._find()
         if as_array(node) is not None:
             return node
@@ -213,7 +213,7 @@ class SelectedGroup(Group):
         return self.group.attributes()
 
     def native(self) -> Mapping[str, JSON]:
-        """Return the documents without copies of members' documents, because those members may be left out."""
+        """Return the group's documents without copies of members' documents, because some members may be left out."""
         documents = self.group.native()
         if not self._chooses:
             return documents
@@ -286,7 +286,7 @@ class SelectedGroup(Group):
         return bool(self.choice.include or self.choice.exclude)
 
     def takes(self, name: str) -> bool | None:
-        """True if a member is shown; None if it is shown only if it is a group, since members below may be included."""
+        """True if a member is shown. None if it is shown only if it is a group, because members below it may be included."""
         if not self._chooses:
             return True
         path = _text((*self.names, name))
@@ -321,7 +321,7 @@ class SelectedGroup(Group):
             return child._replace(link=None)
 
     def _link(self, name: str, target: str) -> Link:
-        """Return a link of this group, rewritten if needed so that it stays in the sub-tree.
+        """Return a link of this group, changed if necessary so that it stays in the sub-tree.
 
         Raises AccessDenied if it leads out of the sub-tree.
         """

@@ -17,7 +17,10 @@ P = TypeVar("P", bound="SharedPart")
 
 
 class SharedPart(Protocol):
-    """An object that `Shared` makes: a cache or a pool. A base for those of the formats; a store's needs only `close`."""
+    """A cache or a pool that `Shared` makes.
+
+    Parts of formats derive from this class; a part of a store needs only `close`.
+    """
 
     __slots__ = ()
 
@@ -33,7 +36,7 @@ class Shared:
     """
 
     def __init__(self, *parts: SharedPart) -> None:
-        """`parts` are used in place of those that would be made."""
+        """`parts` are used instead of new ones of the same classes."""
         self._made: dict[type[SharedPart], SharedPart] = {type(part): part for part in parts}
 
     def of(self, kind: type[P]) -> P:

@@ -18,7 +18,7 @@ from fsbridge.store import Key, Stat, Store, Stored
 
 @dataclass(frozen=True, slots=True)
 class OneChunk(Chunks):
-    """Base of the chunks of an array of `shape` that is stored whole: there is one, at the index 0, 0, ...
+    """Base of the chunks of an array that is stored as one whole. Its only chunk has the index 0, 0, ...
 
     An array without elements has none. `place` names the array in messages. A format adds `stored`, `read_into`, `read_all`
     and `size`.
@@ -29,7 +29,7 @@ class OneChunk(Chunks):
 
     @abstractmethod
     def stored(self) -> ChunkInfo:
-        """Return what is stored now. Raises NotFound if nothing is."""
+        """Return what is stored now. Raises NotFound if nothing is stored."""
 
     def find(self, index: Index) -> ChunkInfo:
         if index != (0,) * len(self.shape) or 0 in self.shape:
@@ -52,7 +52,7 @@ class OneChunk(Chunks):
         return int(0 not in self.shape)
 
     def check(self, index: Index, info: ChunkInfo) -> None:
-        """Raise Stale unless the chunk still is the one that was found as `info`."""
+        """Raise Stale if the chunk is no longer the one that was found as `info`."""
         if self.find(index).version != info.version:
             raise Stale(f"{self.place} changed")
 

@@ -37,7 +37,7 @@ _large = make_lock()
 
 
 class Fields:
-    """A JSON object being parsed: its getters return a value of the asked type or raise CorruptData."""
+    """The members of a JSON object. Its methods return a value of the type asked for, or raise CorruptData."""
 
     __slots__ = ("place", "values")
 
@@ -52,7 +52,7 @@ class Fields:
         return iter(self.values)
 
     def fail(self, name: str, reason: str) -> NoReturn:
-        """Raise CorruptData for the field `name`."""
+        """Raise CorruptData that names the field `name` and says the `reason`."""
         raise CorruptData(f"{self.place}: {name!r} {reason}")
 
     def value(self, name: str) -> JSON:
@@ -63,7 +63,7 @@ class Fields:
             self.fail(name, "is missing")
 
     def integer(self, name: str, least: int = 0, most: int = MAX_INTEGER) -> int:
-        """Return an integer in [least, most]. `7.0` is one, as JavaScript and Lua write it; `true` is not."""
+        """Return an integer in [least, most]. `7.0` counts as one, because JavaScript and Lua write so; `true` does not."""
         return self._integer(name, self.value(name), least, most)
 
     def integers(self, name: str, least: int = 0, most: int = 2**63 - 1, length: int | None = None) -> tuple[int, ...]:
@@ -188,7 +188,10 @@ class Measure(NamedTuple):
 
 
 def measure(data: bytes, limits: Limits) -> Measure:
-    """Count the values that parsing `data` would make, without parsing. In invalid JSON the part before the error counts."""
+    """Count the values that parsing `data` would make, without parsing it.
+
+    In invalid JSON, only the part before the error counts.
+    """
     opening = data.count(b"[") + data.count(b"{")
     most = data.count(b",") + data.count(b":") + opening + 1
     if opening <= limits.json_depth and most <= FEW_VALUES:

@@ -31,7 +31,7 @@ FIRST_DIRECTORIES = 256
 
 
 def chunk_files(store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, directories: FlatDirectories) -> ChunkFiles:
-    """Return the chunk files of the array at `directory`, of the kind that its keys need."""
+    """Return the chunk files of the array at `directory`: nested, flat, or fanned out, as its keys are."""
     rank = len(grid.shape)
     if keys.fanout and rank:
         return FanoutChunkFiles(store, directory, grid, keys)
@@ -200,7 +200,7 @@ class FlatChunkFiles(ChunkFiles):
     def _with_times(self, prefix: Index, coordinates: list[int]) -> Pairs:
         """Return coordinates with mtimes.
 
-        A coordinate that stands for one chunk has the mtime of that chunk, any other the mtime of the array's directory.
+        A coordinate that stands for one chunk has the chunk's mtime. Any other has the mtime of the array's directory.
         """
         if len(prefix) == len(self.counts) - 1:
             return self._find_dates(self.directory, self.keys.beginning((*prefix, 0))[:-1], coordinates, self.keys.suffix)

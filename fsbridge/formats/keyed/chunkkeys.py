@@ -32,7 +32,7 @@ Of an axis with more coordinates than the square of this number it uses only eve
 
 
 class ChunkKeys(NamedTuple):
-    """The spelling of chunk keys: `lead` is `c` in Zarr v3's default encoding, else empty.
+    """How chunk keys are spelled. `lead`: `c` in Zarr v3's default encoding, else empty.
 
     The key of a 0-D array's only chunk is the lead, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding). Every key
     ends with `suffix` (`.tiff`). `fanout`: the base of the digits into which coordinates are split, 0 for none; see
@@ -56,7 +56,10 @@ class ChunkKeys(NamedTuple):
         return self.beginning(index) + self.suffix
 
     def beginning(self, index: Index) -> str:
-        """Return the key of the chunk at `index`, or the beginning of the keys of those below it, without the suffix."""
+        """Return the key of the chunk at `index`, without the suffix.
+
+        Of part of an index, return how the keys of its chunks begin.
+        """
         if not index:
             return self.lead or "0"
         if self.fanout:
@@ -93,7 +96,7 @@ class ChunkKeys(NamedTuple):
         return None if None in index else cast(Index, index)
 
     def _decode_digits(self, name: str, counts: Sequence[int]) -> Index | None:
-        """Implement `decode` for digits: whatever they say must be spelled as `encode` does."""
+        """Do what `decode` does for keys with digits. Only the spelling that `encode` returns is accepted."""
         numbers: list[int] = []
         for part in name.split("/")[:-1]:
             digit = parse_coordinate(part, self.fanout)
@@ -127,7 +130,8 @@ Measured: a thousand take 4 ms together, and 7 ms one by one; if they are missin
 class ChunkFiles(ABC):
     """The stored chunk objects of one array: the part of `model.Chunks` that needs no decoding. Thread-safe.
 
-    Base of nested and flat chunk files: keys, bounds, looking up a chunk, stores that cannot be listed.
+    The base class of nested and flat chunk files has what they share: keys, bounds, looking up a chunk, and stores that
+    cannot be listed.
     """
 
     def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> None:
@@ -161,7 +165,7 @@ class ChunkFiles(ABC):
         return _info(stat)
 
     def hold_open(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
-        """Return the chunk with its object held open; None in a store where that does not pay."""
+        """Return the chunk with its object held open; None if holding objects open does not pay in this store."""
         key = self.key(index)
         try:
             opened_object = self.store.open_object(key)

@@ -15,7 +15,7 @@ from fsbridge.store import OpenedObject
 
 
 class KeyedChunks(Chunks):
-    """The chunks of an array: one file each, decoded by a codec chain."""
+    """The chunks of an array in which each chunk is one object, decoded by a codec chain."""
 
     def __init__(self, keyed: KeyedStore, files: ChunkFiles, metadata: ArrayMetadata, chain: CodecChain) -> None:
         self.keyed = keyed
@@ -103,7 +103,7 @@ class KeyedChunks(Chunks):
         return self.chain.in_parts
 
     def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
-        """Decode as many bytes as `out` has, from `start` on, into `out`. Only for a chunk with a `step`."""
+        """Decode bytes from `start` on into `out` until it is full. Only for a chunk with a `step`."""
         encoded = self._find_encoded(index, info)
         if encoded is None:
             raise Stale(f"{self.keyed.store.describe(self.files.key(index))}: the chunk was replaced")

@@ -28,7 +28,7 @@ from fsbridge.store import ROOT, Key, Store
 
 
 class Copies:
-    """The copies in one hierarchy. They are in the documents called `name`: `zarr.json` or `.zmetadata`."""
+    """The copies of documents in one hierarchy. They lie in documents called `name`: `zarr.json` or `.zmetadata`."""
 
     def __init__(self, documents: DocumentReader, name: str) -> None:
         self._documents = documents
@@ -69,7 +69,7 @@ class Copies:
 
 
 def _copies(document: Document | None, name: str) -> Mapping[str, JSON] | None:
-    """Return the copies in a document called `name`, by path; None if it is not meant to have any.
+    """Return the copies in a document called `name`, by path; None if documents of this kind have none.
 
     Raises CorruptData if something else is in their place, or the document's damage.
     """
@@ -94,9 +94,10 @@ def copied_members(documents: DocumentReader, name: str, group: Key) -> int:
 
 
 def contradictions(documents: DocumentReader, store: Store, name: str, group: Key) -> Iterator[str]:
-    """Yield a message for each copy in the group's document `name` that is not the document itself, or is missing.
+    """Yield a message for each copy in the group's document `name` that is missing, or differs from its original.
 
-    Raises the errors of `_copies`. Not here: documents that cannot be read, because opening their node reports the error.
+    Raises the errors of `_copies`. Documents that cannot be read are not mentioned, because opening their node reports the
+    error.
     """
     listed = _copies(documents.read(group / name), name)
     if listed is None:
@@ -152,7 +153,7 @@ _ABSENT: dict[str, JSON] = {"attributes": {}, "storage_transformers": [], "dimen
 
 
 def _own(document: JSON) -> JSON:
-    """Return a document without the copies in it and without members that have their default value."""
+    """Return a document without the copies in it, and without members that have their default value."""
     if not isinstance(document, dict):
         return document
     own = {k: v for k, v in document.items() if k not in _ABSENT or v != _ABSENT[k]}
@@ -181,9 +182,9 @@ def _above(directory: Key) -> Iterator[Key]:
 def named_members(
     documents: DocumentReader, consolidated: Sequence[str], key: Key, attributes: Mapping[str, JSON]
 ) -> list[str] | None:
-    """Return the group's members as consolidated metadata and OME-Zarr attributes name them; None if there are neither.
+    """Return the group's members as consolidated metadata and OME-Zarr attributes name them; None if there is neither.
 
-    A document that cannot be read names none. Its error is raised if no other one does.
+    A document that cannot be read names none. Its error is raised if no other document names any.
 
     `key`: where the group is; `consolidated`: names of the documents that may hold consolidated metadata, there or in any
     directory above; `attributes`: the group's.

@@ -18,7 +18,11 @@ from fsbridge.store import ROOT, Key
 
 
 class FanoutChunkFiles(ChunkFiles):
-    """Chunk files below directories of digits. A coordinate is there if something of the next dimension follows it."""
+    """Chunk files below directories of digits.
+
+    A directory of digits may be the beginning of a longer coordinate only. It is a coordinate if it holds a chunk, or a
+    directory of the next dimension that is not empty.
+    """
 
     def _find_directory(self, prefix: Index) -> int:
         directory = self._below(prefix)
@@ -63,7 +67,7 @@ class FanoutChunkFiles(ChunkFiles):
                 yield from self._coordinates(below, coordinate, depth)
 
     def _continues(self, directory: Key, depth: int) -> bool:
-        """True if the chunk, or a directory of the next dimension with anything in it, is in `directory`."""
+        """True if `directory` holds the chunk, or a directory of the next dimension that is not empty."""
         try:
             if depth < len(self.counts):
                 return next(iter(self.store.list(directory / f"d{depth}")), None) is not None
@@ -73,7 +77,7 @@ class FanoutChunkFiles(ChunkFiles):
         return True
 
     def _directory_ns(self, directory: Key) -> int:
-        """Return the mtime of a directory; in a store without directories they all have that of the store."""
+        """Return the mtime of a directory. In a store without directories, all have the mtime of the store."""
         return self.store.stat(ROOT if self.store.has_no_directories else directory).mtime_ns
 
     def _below(self, prefix: Index) -> Key:
@@ -81,5 +85,5 @@ class FanoutChunkFiles(ChunkFiles):
         return Key(self._start + below) if below else self.directory
 
     def _leads(self, name: str) -> bool:
-        """True for directories of digits and dimensions: what lies in them shows in a scan."""
+        """True for directories of digits and of dimensions, because a scan shows the chunks in them."""
         return all(part[:1] == "d" or parse_coordinate(part, self.keys.fanout) is not None for part in name.split("/"))

@@ -40,11 +40,11 @@ class Hierarchy(Protocol):
 
     @property
     def document(self) -> str | None:
-        """Name of the document that says whether its directory is an array; None if the names of documents say it."""
+        """Name of the document that tells whether its directory is an array; None if the names of the documents tell it."""
 
     @property
     def consolidated(self) -> Sequence[str]:
-        """Names of the documents that may hold copies of documents below them."""
+        """Names of the documents that may hold copies of other documents, further down."""
 
     def open(self, key: Key) -> Group | Array:
         """Return the node at the directory `key`."""
@@ -60,18 +60,17 @@ class Hierarchy(Protocol):
         """Names of the documents that a group may have."""
 
     def is_said_group(self, key: Key) -> bool:
-        """True if a document at `key` says that a group is there; False if none says what is there."""
+        """True if a document at `key` says that it is a group; False if no document says what it is."""
 
     def unfinished(self, key: Key) -> str | None:
-        """Say what the documents of the group at `key` lack to be those of an array, if they seem to be."""
+        """Return what the documents of the group at `key` lack to be an array's, if they look like these; else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedGroup(Group):
     """A directory that is no array. Each subdirectory is a member, with or without documents of its own.
 
-    `unread`: the document that would say so cannot be used, so the directory may be an array. Directories that look like
-    chunks are then no members.
+    `unread`: its document cannot be used, so it may be an array. Directories that look like chunks are then no members.
     """
 
     hierarchy: Hierarchy
@@ -85,21 +84,24 @@ class KeyedGroup(Group):
 
     @property
     def listing_version(self) -> Hashable:
-        """Return the version of the directory. If that may miss a change, or is not known, it equals nothing.
+        """The version of the directory and of the documents, because documents name further members.
 
-        Documents name further members.
+        It equals nothing if it is not known, or may miss a change.
         """
         stat = self.hierarchy.keyed.store.stat(self.key)
         return (stat.version, self.version) if stat.version is not None and stat.settled else object()
 
     def current(self) -> bool:
-        """True if a document still says that it is a group. Remote groups are known from the listings of those above."""
+        """True if a document still says that this is a group.
+
+        Remote groups are known from the listings of the groups above.
+        """
         keyed = self.hierarchy.keyed
         return not keyed.store.has_no_directories and _current(lambda: self.hierarchy.is_said_group(self.key))
 
     @property
     def mtime_ns(self) -> int:
-        """Return the mtime of the directory."""
+        """The mtime of the directory."""
         return self.hierarchy.keyed.store.stat(self.key).mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
@@ -109,9 +111,11 @@ class KeyedGroup(Group):
         return self.hierarchy.group_documents(self.key)
 
     def is_plain(self) -> bool:
-        """Return True if there are files, and neither here nor below is a document. The root of a store is a group.
+        """Return True if the directory holds files, but no document, neither directly nor further down.
 
-        Not all that is below is looked at. If an array is overlooked, only this group lacks a document in the mount, as it
+        The root is never plain.
+
+        Not everything below is looked at. If an array is overlooked, only this group lacks a document in the mount, as it
         does in the store.
         """
         return bool(self.key) and self._is_plain(iter(range(LOOKED_INTO)))
@@ -163,7 +167,7 @@ class KeyedGroup(Group):
             yield words
 
     def skipped(self) -> Iterator[str]:
-        """Describe what the store leaves out, and chunks of which no document says what they are."""
+        """Describe what the store leaves out, and chunks that no document describes."""
         store = self.hierarchy.keyed.store
         yield from store.left_out(self.key)
         if store.listable:
@@ -206,10 +210,11 @@ class KeyedGroup(Group):
         return True
 
     def in_spite_of(self, error: Exception, says_array: bool = False) -> Group:
-        """Return this group, whose document cannot be used: the members of a group do not need it.
+        """Return this group although its document cannot be used, because its members do not need the document.
 
         Raises the `error` if it may pass, if the document may not be read, or if there are no members: then the document is
-        all there is, or is an array's. `says_array`: it says that it is one, and only members show that it is not.
+        all there is, or belongs to an array. `says_array`: the document calls this an array, so that only members can prove
+        otherwise.
         """
         if isinstance(error, AccessDenied) or not is_lasting(error):
             raise error
@@ -233,7 +238,7 @@ class KeyedGroup(Group):
         return named_members(hierarchy.keyed.documents, hierarchy.consolidated, self.key, attributes)
 
     def prefetch(self, members: Iterable[str]) -> None:
-        """Request documents of a remote store that are needed next: those that are cached may have changed."""
+        """Request the documents of a remote store that are needed next, even if they are cached: they may have changed."""
         documents = self.hierarchy.keyed.documents
         wanted = [self.key / name for name in DOCUMENTS if documents.knows(self.key / name)]
         if self.hierarchy.keyed.store.remote:
@@ -278,7 +283,7 @@ class KeyedArray(Array):
 
     @property
     def mtime_ns(self) -> int:
-        """Return the mtime of its documents, as far as they have been read."""
+        """The latest mtime of its documents, as far as they have been read."""
         return self.documents_ns if self.later_ns is None else max(self.documents_ns, self.later_ns())
 
     def current(self) -> bool:
@@ -297,7 +302,7 @@ class KeyedArray(Array):
         return other_file(self.keyed.store, self.key, name)
 
     def watch(self) -> DocumentWatch:
-        """Return an object that tells what `current` does, but does not keep the metadata in memory."""
+        """Return an object with the same `current` as this array, which does not keep the metadata in memory."""
         return DocumentWatch(self.check)
 
 
@@ -320,7 +325,7 @@ _CHUNK_NAME = re.compile(r"c|[0-9]+")
 
 
 def _may_be_member(name: str) -> bool:
-    """True if a broken link may have led to a group or array. Then it is listed, or a mirror would delete its copy."""
+    """True if a broken link may have led to a group or an array. It is then listed, or a mirror would delete its copy."""
     return name not in DOCUMENTS and not name.startswith(".")
 
 
@@ -377,7 +382,7 @@ def newest(*documents: Document | None) -> int:
 
 
 class Dialect:
-    """The plain dialect, which adds nothing; base class of the others."""
+    """The plain dialect, which adds nothing. It is the base class of the others."""
 
     def group(self, hierarchy: Hierarchy, key: Key) -> KeyedGroup:
         """Return the group at `key`."""

@@ -51,7 +51,7 @@ class KeyedFile:
         return self.store.remote
 
     def settled(self) -> bool:
-        """True if any later change shows; Stale if the file has changed."""
+        """True if any further change will be noticed; Stale if the file has changed already."""
         try:
             now = self.store.stat(self.key)
         except NotFound:

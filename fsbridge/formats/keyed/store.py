@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A chunk of `stored` encoded and `size` decoded bytes, decoded in part by `chain`. `place`: for messages."""
+    """A stored chunk that `chain` can decode in part: `stored` encoded bytes, `size` decoded ones. `place`: for messages."""
 
     chain: CodecChain
     read: Read
@@ -39,7 +39,10 @@ class Encoded:
     place: Callable[[], str]
 
     def decode_range(self, start: int, stop: int) -> bytes | None:
-        """Return the decoded bytes [start, stop), or None if `chain` cannot. Raises errors of `read` and the decoder."""
+        """Return the decoded bytes [start, stop); None if `chain` cannot decode them alone.
+
+        Raises errors of `read` and the decoder.
+        """
         decoded = self._place_errors(lambda: self.chain.decode_range(self.read, self.stored, self.size, start, stop))
         return None if decoded is None else bytes(decoded)
 
@@ -55,7 +58,7 @@ class Encoded:
             out[:] = view
 
     def step(self) -> int | None:
-        """Return the unit of decoding in decoded bytes, or None if only the whole chunk can be decoded."""
+        """Return the unit in which ranges are decoded, in decoded bytes; None if only the whole chunk can be decoded."""
         return self._place_errors(lambda: self.chain.step(self.read, self.stored))
 
     def _place_errors(self, decode: Callable[[], T]) -> T:
@@ -95,7 +98,10 @@ class KeyedStore:
         return chunk_files(self.store, directory, grid, keys, self.flat)
 
     def directory_ns(self, key: Key) -> int | None:
-        """Return the mtime of the directory at `key` as listings show it. None in a remote store: it costs a request."""
+        """Return the mtime of the directory at `key` as listings show it.
+
+        None in a remote store, where it costs a request.
+        """
         return None if self.store.remote else self.store.stat(key).mtime_ns
 
     def limit(self, chain: CodecChain) -> int:

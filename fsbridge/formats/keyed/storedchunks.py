@@ -64,14 +64,15 @@ Names of other files are added to the list that it gets."""
 
 
 def search(numbers: Numbers, number: int) -> int:
-    """Return the position of the first one of sorted `numbers` that is at least `number`."""
+    """Return the position of the first number in sorted `numbers` that is at least `number`."""
     return len(numbers) if number >= 2**64 else int(numbers.searchsorted(np.uint64(number)))
 
 
 class ChunkListing:
-    """One listing of a directory, made by a thread of its own while readers wait for it.
+    """One listing of a directory. A thread of its own makes it, while readers wait.
 
-    Its result has no mtimes, because rewriting a chunk in place does not change the directory: no listing would follow.
+    Its result has no mtimes, because rewriting a chunk in place does not change the directory: the listing would not be made
+    again.
     """
 
     def __init__(self, place: str, limits: ListingLimits, stored: Numbers | None = None) -> None:
@@ -115,11 +116,11 @@ class ChunkListing:
         return listing
 
     def end(self) -> None:
-        """Wake the readers. Called once the result is in place for new readers, too."""
+        """Wake the readers. To be called only when new readers find the result, too."""
         self._over.set()
 
     def queue(self) -> None:
-        """Note that this listing runs next. Its readers' patience counts from now."""
+        """Note that this listing is the next to run. The patience of its readers counts from now."""
         self._moved.restart()
 
     def wait(self, seconds: float) -> Numbers | None:
@@ -168,7 +169,7 @@ class _Directory:
         return 1024 + numbers + 100 * names  # an empty directory takes about 1 KB, and a name 100 bytes
 
     def next(self) -> ChunkListing | None:
-        """Finish the running listing, make the waiting one (if any) the running one, and return that."""
+        """Finish the running listing. If another one is waiting, make it the running one and return it."""
         if self.running is not None and self.running.state == "done":
             self.last = self.running.compact()
         self.running, self.waiting = self.waiting, None
@@ -176,7 +177,7 @@ class _Directory:
 
 
 class FlatDirectories:
-    """Listings of the flat chunk directories of one store. Those of the least recently used ones are dropped first."""
+    """The listings of the flat chunk directories of one store. Listings of the least recently used directories go first."""
 
     def __init__(self, store: Store, limits: ListingLimits = LIMITS) -> None:
         self._store = store

@@ -112,7 +112,10 @@ class N5Hierarchy:
         return document is not None and not is_dataset(document.values)
 
     def unfinished(self, key: Key) -> str | None:
-        """Say what `attributes.json` lacks, if it has two of an array's attributes. BigDataViewer's groups have one."""
+        """Return what `attributes.json` lacks to be an array's, if it has two of an array's attributes; else None.
+
+        BigDataViewer's groups have one.
+        """
         document = self.keyed.documents.read(key / DOCUMENT)
         lacking = [] if document is None else lacks(document.values)
         if document is None or len(lacking) > 2:
@@ -166,7 +169,7 @@ class N5Hierarchy:
         return not block.regular
 
     def _turns_out(self, key: Key, files: NestedChunkFiles) -> bool:
-        """True if an array was shown with fixed blocks, because no block had been read, but its blocks are varlength."""
+        """True if the array was shown with fixed blocks, because none had been read yet, but its blocks are varlength."""
         if self.keyed.store.has_no_directories and key not in self._irregular and self._stores_varlength(files):
             self._irregular.add(key)
         return key in self._irregular
@@ -190,7 +193,7 @@ def lacks(values: Mapping[str, JSON]) -> list[str]:
 
 
 def check_version(document: Document) -> None:
-    """Refuse a root of a newer major version. A version that is missing or malformed is any version, as in Java."""
+    """Refuse a root of a newer major version. A missing or malformed version is accepted, as in Java."""
     version = document.values.get("n5")
     match = re.match(r"([0-9]{1,9})\.", version) if isinstance(version, str) else None
     if match is not None and int(match[1]) > MAJOR_VERSION:

@@ -27,7 +27,7 @@ _U32_LE = struct.Struct("<I")
 
 
 class N5Chunks(KeyedChunks):
-    """The blocks of one N5 array, shown as full chunks; those of a varlength array as the decoded bytes they hold."""
+    """The blocks of one N5 array, shown as full chunks. A varlength block is shown as the decoded bytes that it holds."""
 
     def __init__(
         self,

@@ -45,9 +45,9 @@ from fsbridge.store import WHOLE, Key, Stat
 
 
 class LateAttributes:
-    """The `.zattrs` at `key` beside one version, `array`, of `.zarray`. Thread-safe.
+    """The `.zattrs` at `key` that belong to one version, `array`, of `.zarray`. Thread-safe.
 
-    It is part of the array's version: once they are read, the attributes must stay the same.
+    They are part of the array's version: once they have been read, they must stay the same.
     """
 
     __slots__ = ("__weakref__", "_documents", "_key", "_lock", "_stat", "array", "is_read")
@@ -61,7 +61,10 @@ class LateAttributes:
         self.is_read = False
 
     def read(self) -> Document | None:
-        """Return the document, perhaps with its damage, or None. Raises Stale if it differs from the first reading."""
+        """Return the document, perhaps with its damage; None if there is none.
+
+        Raises Stale if it differs from the first reading.
+        """
         document = self._documents.attempt(self._key)
         stat = None if document is None else document.stat
         with self._lock:
@@ -75,7 +78,7 @@ class LateAttributes:
         return document
 
     def current(self) -> bool:
-        """Tell whether the attributes are unchanged, as far as they were read."""
+        """True if the attributes are unchanged, as far as they were read."""
         return not self.is_read or self._documents.same(self._key, self._stat)
 
     def prefetch(self) -> None:
@@ -135,7 +138,7 @@ class Zarr2Hierarchy:
             raise error if str(error).startswith(document.place) else error.at(document.place) from None
 
     def _are_wanted(self, key: Key) -> bool:
-        """Tell whether a remote array's attributes are probably needed: they are cached, or the group above was listed.
+        """True if a remote array's attributes are probably needed: they are cached, or the group above was listed.
 
         `find -maxdepth 2` over 1,000 arrays takes 3.4 s at 30 ms; 4.1 s if `.zattrs` is always requested after `.zarray`
         (at 200 ms 1.7 times as long). They are not always requested, because a chunk by its path needs no attributes.
@@ -175,7 +178,7 @@ class Zarr2Hierarchy:
     def _array(
         self, key: Key, document: Document, attributes: Document | None, later: LateAttributes | None = None
     ) -> Array:
-        """Make an array. `later`: a remote array's attributes, which may have been read or not."""
+        """Return the array of a document. `later`: the attributes of a remote array, which may not have been read yet."""
         metadata, chain, separator = self._parsed.made(self._parse, document, attributes)
         version = _version(document, attributes, later)
         size = document.length + (0 if attributes is None else attributes.length)

@@ -47,7 +47,7 @@ MAX_FIELDS = 4096
 
 
 def parse_named(value: JSON) -> DataType | None:
-    """Read `dtype` if it is one of `NAMED`: little-endian."""
+    """Return the type if `dtype` is one of `NAMED`, which are all little-endian; else None."""
     if not isinstance(value, str) or value not in NAMED:
         return None
     size = 2 if value == "bfloat16" else 1
@@ -55,7 +55,10 @@ def parse_named(value: JSON) -> DataType | None:
 
 
 def parse_named_fill(value: JSON, name: str) -> tuple[bytes | None, JSON]:
-    """Return one element's bytes of a `NAMED` type, None for `null`, and Zarr v3's spelling of it. Raises CorruptData."""
+    """Return one element's bytes of a `NAMED` type, and Zarr v3's spelling of it. The bytes are None for `null`.
+
+    Raises CorruptData for a value that the type cannot have.
+    """
     if name in NARROW:
         number = 0 if value is None else _integer(value, name, -(1 << NARROW[name] - 1), (1 << NARROW[name] - 1) - 1)
         return None if value is None else number.to_bytes(1, "little", signed=True), number
@@ -73,7 +76,7 @@ def parse_named_fill(value: JSON, name: str) -> tuple[bytes | None, JSON]:
 
 
 def parse_type(value: JSON) -> np.dtype[Any]:
-    """Read `dtype`: a typestr, or a list of `[name, type]` and `[name, type, shape]` for structs; packed."""
+    """Read `dtype`: a typestr, or for a struct a list of `[name, type]` and `[name, type, shape]`. Fields have no gaps."""
     if isinstance(value, str):
         if TYPE.fullmatch(value) is None:
             raise Unsupported(f"data type {value[:60]!r}")
@@ -114,7 +117,7 @@ def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
 
 
 def _single(value: JSON) -> JSON:
-    """Return a fill value, also out of the list of one element that netCDF-C 4.8.0 writes."""
+    """Return a fill value. netCDF-C 4.8.0 writes a list of one element instead: the element is returned."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -229,7 +232,7 @@ def parse_elements(
 ) -> ParsedElements:
     """Read `dtype`, `filters`, `compressor` and `fill_value`.
 
-    `items`: elements of a chunk; `attributes`: the array's. `turned`: elements are in another order than C's.
+    `items`: number of elements in a chunk; `attributes`: the array's. `turned`: the elements are not in C order.
     """
     named = parse_named(fields.value("dtype"))
     stored = parse_type(fields.value("dtype")) if named is None or named.numpy is None else named.numpy
@@ -305,7 +308,7 @@ def object_fill(value: JSON, dtype: DataType, codec: str) -> bytes | str | None:
 
 
 def _base64(value: JSON) -> bytes | None:
-    """Read base64, as zarr-python 3 writes. Anything else (mostly 0) means the empty element."""
+    """Decode base64, which zarr-python 3 writes. Any other value (mostly 0) stands for the empty element."""
     try:
         return base64.b64decode(value, validate=True) if isinstance(value, str) else None
     except (binascii.Error, ValueError):
@@ -321,10 +324,10 @@ def _first_filter(config: JSON, stored: np.dtype[Any], items: int) -> Decoder:
 
 
 def _step(config: JSON, role: str, stored: np.dtype[Any], whole: np.dtype[Any] | None = None) -> Decoder:
-    """Return the decoder of a compressor or filter. An unknown one reports its reason when a chunk is read.
+    """Return the decoder of a compressor or filter. If it is unknown, reading a chunk reports the reason.
 
-    `whole`: the array's elements, which a codec of whole arrays needs. Only a compressor without filters can be one; for
-    other steps it is None.
+    `whole`: the type of the array's elements, for a codec of whole arrays, which only a compressor without filters can be;
+    else None.
     """
     if not isinstance(config, dict):
         raise CorruptData(f"a {role} is {kind(config)}, not an object")

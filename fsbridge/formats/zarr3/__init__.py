@@ -154,12 +154,12 @@ class Zarr3Hierarchy:
 
 
 def _is_its_own(metadata: ArrayMetadata) -> bool:
-    """True if metadata cannot be shared, because it may contain this array's name in the reason for unreadable chunks."""
+    """True if metadata cannot be shared, because the reason for unreadable chunks may contain this array's name."""
     return metadata.refused is not None or metadata.dtype.element is not None
 
 
 def _describes_array(fields: Fields) -> bool:
-    """True for the document of an array, False for a group's. Raises CorruptData or Unsupported for any other."""
+    """True if the document is an array's, False if it is a group's. Raises CorruptData or Unsupported for any other."""
     check_format(fields)
     if fields.choice("node_type", ("array", "group")) == "array":
         return True
@@ -281,12 +281,15 @@ def _cut(configuration: Fields, extent: int, length: int) -> int | tuple[int, ..
 
 
 def _edges_listed(grid: ChunkGrid) -> int:
-    """Return how many edges a grid lists one by one. Each takes about as much memory as a byte of a parsed document."""
+    """Return how many edges a grid lists one by one, each of which takes about as much memory as a byte of a document."""
     return sum(len(edge) for edge in grid.edges if isinstance(edge, tuple))
 
 
 def _edges(value: JSON, configuration: Fields, room: int) -> int | tuple[int, ...]:
-    """Return one edge for all chunks of a dimension, or expand a list of edges and `[edge, repetitions]`: at most `room`."""
+    """Return the edge that all chunks of a dimension have, or the list of all edges, expanded from `[edge, repetitions]`.
+
+    `room`: the largest length of the list.
+    """
     if not isinstance(value, list):
         return _edge(value, configuration)
     edges: list[int] = []
@@ -307,7 +310,10 @@ def _first_edge(edge: int | tuple[int, ...]) -> int:
 
 
 def _inner_grid(outer: ChunkGrid, pipeline: CodecPipeline, fields: Fields) -> ChunkGrid:
-    """Return the grid of inner chunks. Shards of a rectilinear grid may differ, but hold whole numbers of inner chunks."""
+    """Return the grid of inner chunks.
+
+    Shards of a rectilinear grid may differ, but each holds a whole number of inner chunks.
+    """
     for edges, inner in zip(outer.edges, pipeline.levels[0].cell, strict=True):
         if any(edge % inner for edge in (edges if isinstance(edges, tuple) else (edges,))):
             fields.fail("chunk_grid", f"has shards that are not a whole number of chunks of {inner}")
@@ -340,7 +346,7 @@ def parse_keys(fields: Fields) -> ChunkKeys:
 
 
 def _suffix(configuration: Fields) -> str:
-    """Return what keys end with. A slash would make a directory of each chunk."""
+    """Return how all keys end. A slash is refused, because it would make a directory of each chunk."""
     suffix = configuration.string("suffix")
     if "/" in suffix or "\0" in suffix or len(suffix) > MAX_SUFFIX:
         raise Unsupported(f"{configuration.place}: keys that end with {suffix[:80]!r}")

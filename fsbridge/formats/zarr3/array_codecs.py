@@ -26,14 +26,14 @@ _DType = np.dtype[Any]
 
 @dataclass(frozen=True, slots=True)
 class ArrayPhase:
-    """A chunk while it is an array, after some of its codecs, in encoding order.
+    """A chunk while it is still an array, after the first of its codecs in encoding order.
 
-    `shape` is the shape of the array that the next codec gets, `axes[k]` the chunk's axis of its axis k, `stored` its
-    elements (None: of variable length). `regular`: all chunks have this shape. `flat`: after a codec for which the order
-    of elements matters, so that `axes` no longer change. `converted`: after a codec that changes values, so that we make
-    the decoded chunk, in little endian. `cast`: the type of the elements if they became numbers that numpy lacks.
-    `chunk_shape`: the shape of decoded chunks. `depth`: number of codec lists around this one. `refused`: the
-    next codecs are not understood.
+    `shape`: of the array that the next codec gets; `axes[k]`: the chunk's axis that is axis k of that array; `stored`: its
+    elements (None: of variable length). `regular`: all chunks have this shape. `flat`: a codec came before for which the
+    order of elements matters, so `axes` no longer change. `converted`: a codec came before that changes values, so the
+    decoded chunk is made by us, in little endian. `cast`: the type of the elements if they became numbers that numpy lacks.
+    `chunk_shape`: the shape of decoded chunks. `depth`: number of codec lists around this one. `refused`: the next codecs
+    are not understood.
     """
 
     of: ZarrType
@@ -58,7 +58,7 @@ class ArrayPhase:
 
     @property
     def items(self) -> int | None:
-        """Number of elements, or None if chunks differ in it."""
+        """The number of elements; None if chunks have different numbers."""
         return math.prod(self.shape) if self.regular else None
 
     def refuse(self, name: str, error: Unsupported) -> ArrayPhase:
@@ -66,7 +66,7 @@ class ArrayPhase:
         return replace(self, refused=True, steps=(*self.steps, refused(name, error)), names=(*self.names, name[:80]))
 
     def numbers(self, fields: Fields) -> _DType:
-        """Return the elements, if they are numbers that numpy has."""
+        """Return the type of the elements. They must be numbers that numpy has."""
         of = self.values
         if self.stored is None or (of is not None and of.narrow) or self.stored.kind not in "biufcmM" or self.cast:
             raise Unsupported(f"{fields.place} cannot be used on data type {self.of.native[:80]!r}")
@@ -74,7 +74,7 @@ class ArrayPhase:
 
     @property
     def values(self) -> ZarrType | None:
-        """The type of the elements here, None after a codec that made them numbers of `stored`."""
+        """The type of the elements here; None after a codec that turned them into numbers of `stored`."""
         return self.cast if self.converted else self.of
 
     def convert(self, step: Decoder, stored: _DType) -> ArrayPhase:
@@ -124,7 +124,7 @@ def understood(name: str, fields: Fields) -> None:
 
 
 def check_members(fields: Fields, known: Collection[str]) -> None:
-    """Raise Unsupported for an unknown member that does not say that it need not be understood."""
+    """Raise Unsupported for an unknown member, unless it says itself that it need not be understood."""
     for name in fields:
         value = fields.values[name]
         if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False):
@@ -265,11 +265,11 @@ def bitround(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 
 def _agree(fields: Fields, key: str, result: _DType, native: bool = False) -> None:
-    """Check that the type that a numcodecs codec names has the kind and size of the array's elements; signs do not matter.
+    """Check that a numcodecs codec names a type of the same kind and size as the array's elements. Signs do not matter.
 
     The codec takes the bytes in the writer's memory for elements of its type, without converting them. `native`: refuse
     big-endian types, too, because zarr-python (3.1, 3.4) reads other values than it wrote with them, and nothing tells which
-    of both are the data. Raises Unsupported.
+    values are right. Raises Unsupported.
     """
     spelling = fields.values.get(key)
     if spelling is None:
@@ -283,9 +283,9 @@ def _agree(fields: Fields, key: str, result: _DType, native: bool = False) -> No
 
 
 def _little(spelling: JSON, default: _DType) -> _DType:
-    """Return a numpy type of a numcodecs configuration.
+    """Return the numpy type that a numcodecs configuration spells, in little endian.
 
-    Its byte order is that of the writer's memory, not of the stored bytes.
+    The spelled byte order is that of the writer's memory, not of the stored bytes.
     """
     return default if spelling is None else filters.number(spelling).newbyteorder("<")
 

@@ -55,11 +55,11 @@ ALIASES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CodecPipeline:
-    """The parsed `codecs` list of an array: everything needed to read its stored chunks.
+    """The parsed `codecs` list of an array: everything that is needed to read its stored chunks.
 
     `dtype`: elements of a decoded chunk; `order`: its memory order (None: C order), as in `ArrayMetadata`. `levels`: the
-    shards around the chunks, outermost first; `chunk_shape`: the inner chunks, or the stored ones without shards. `chain`
-    decodes one chunk; `description` names the codecs for people.
+    shards around the chunks, outermost first; `chunk_shape`: of inner chunks, or of stored ones without shards. `chain`:
+    decodes one chunk; `description`: names the codecs for people.
     """
 
     dtype: DataType
@@ -72,7 +72,10 @@ class CodecPipeline:
 
 @dataclass(frozen=True, slots=True)
 class BytesPhase:
-    """A chunk that has become bytes: the `array` that it was, its elements as decoded bytes, the shards around it."""
+    """A chunk after it has become bytes.
+
+    `array`: what it was before; `dtype`: its elements as decoded bytes; `levels`: the shards around it.
+    """
 
     array: ArrayPhase
     dtype: DataType
@@ -133,7 +136,7 @@ def _parse_name(codec: JSON, place: str) -> tuple[str, Fields]:
 
 
 def _serialize(array: ArrayPhase, rest: list[tuple[str, Fields]]) -> tuple[BytesPhase, list[tuple[str, Fields]]]:
-    """Return the array as bytes, and the codecs after that."""
+    """Read the array-to-bytes codec. Return the chunk as bytes, and the codecs that follow."""
     if array.refused:
         return _bytes_of(array), []
     name, fields = rest[0] if rest else ("", Fields({}, array.place))
@@ -156,7 +159,7 @@ def _bytes_of(array: ArrayPhase, endian: Literal["little", "big"] = "little", *s
 
 
 def _bytes(array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """Read `endian`, which may be missing, even if it matters (zarr-python 3.1 takes that as little)."""
+    """Read the codec `bytes`. `endian` may be missing even if it matters: zarr-python 3.1 takes that as little."""
     big = fields.values.get("endian") is not None and fields.choice("endian", ("little", "big")) == "big"
     return _to_bytes(array, "big" if big else "little")
 
@@ -174,7 +177,7 @@ def _to_bytes(array: ArrayPhase, endian: Literal["little", "big"]) -> BytesPhase
 
 
 def _swap(array: ArrayPhase, stored: np.dtype[Any]) -> Decoder | None:
-    """Return the decoder that makes big-endian elements little-endian, None for elements that are described as big-endian.
+    """Return the decoder that makes big-endian elements little-endian; None if their byte order is described instead.
 
     Converted values and structs are swapped, other elements are described.
     """
@@ -186,14 +189,14 @@ def _swap(array: ArrayPhase, stored: np.dtype[Any]) -> Decoder | None:
 
 
 def _hides_order(of: ZarrType) -> bool:
-    """Tell whether a struct has numbers that numpy sees as raw bytes."""
+    """True if a struct has numbers that numpy sees as raw bytes, so that it cannot swap them."""
     if of.fields:
         return any(_hides_order(member) for _, member in of.fields)
     return of.component > 1 and of.numpy is not None and of.numpy.kind == "V"
 
 
 def _vlen(array: ArrayPhase, fields: Fields, of: str | None = None) -> BytesPhase:
-    """Read Zarr's vlen encoding of the type `of`, None for any. The decoded chunk keeps it, so it is only checked."""
+    """Read Zarr's vlen encoding of the type `of` (None: of any). It is only checked, because the decoded chunk keeps it."""
     if array.of.name != of and (of is not None or array.of.name not in ("string", "bytes")):
         raise CorruptData(f"{fields.place} cannot be used for data type {array.of.native[:80]!r}")
     text = array.of.name == "string"
@@ -289,7 +292,7 @@ def _n5_default(array: ArrayPhase, fields: Fields) -> BytesPhase:
 def _shard(array: ArrayPhase, fields: Fields) -> BytesPhase:
     """Read `sharding_indexed`, with the codecs of its inner chunks.
 
-    `chunk_shape` refers to the array at this place, after transposes before it (TensorStore writes those).
+    `chunk_shape` refers to the array as transposes before this codec have made it (TensorStore writes those).
     """
     if array.flat:
         raise Unsupported(f"{fields.place}: shards cannot follow a reshape or a codec that depends on neighbours")

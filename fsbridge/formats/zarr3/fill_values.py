@@ -40,9 +40,9 @@ def fill_bytes(value: JSON, of: ZarrType, place: str) -> bytes | str | None:
 
 
 def fill_spelling(value: JSON, of: ZarrType) -> JSON:
-    """Return a valid `fill_value` member in the source's own spelling, for types that need it, else None.
+    """Return a valid `fill_value` member as the source spells it, for types that need the spelling; else None.
 
-    `null` is the type's zero.
+    `null` stands for the type's zero.
     """
     if of.name == "struct" or (of.element is None and not of.narrow and (of.numpy is None or of.numpy.kind != "V")):
         return None
@@ -95,7 +95,7 @@ def _element(value: JSON, of: ZarrType, place: str) -> bytes:
 
 
 def _says_more_than_zero(value: JSON, of: ZarrType, place: str) -> bool:
-    """Tell whether a fill value is not all zeros, without making it. Raises what `_element` does."""
+    """True if a fill value is not all zeros. Does not make the element. Raises what `_element` raises."""
     if isinstance(value, dict) and of.fields:
         return any(_says_more_than_zero(value[label], member, place) for label, member in _members(value, of, place))
     if of.itemsize <= dtypes.MAX_FILL_BYTES:

@@ -107,9 +107,9 @@ class ShardIndex:
         return int(self.entries.nbytes + self._stored.nbytes)
 
     def stored(self, counts: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-        """Return which of the first `counts` cells of each dimension are not empty.
+        """Return which cells are not empty, of the first `counts` cells of each dimension.
 
-        Impossible entries are not empty (P3).
+        A cell with an impossible entry counts as not empty (P3).
         """
         return self._stored[tuple(map(slice, counts))]
 
@@ -138,9 +138,10 @@ class ShardIndex:
         return offset, length
 
     def run(self, offset: int, length: int) -> tuple[int, int]:
-        """Return offset and length of the run of cells that is fetched for the cell at `offset` of `length` bytes.
+        """Return offset and length of the run of cells that is fetched to read the cell at `offset` of `length` bytes.
 
-        Each cell is in one run, in whatever order cells are read. If the others are too far apart, the cell is alone.
+        Each cell is in one run, in whatever order cells are read. If its neighbours are too far apart, the cell is a run
+        alone.
         """
         starts, lengths = self.entries[..., 0], self.entries[..., 1]
         right = starts <= np.uint64(self.last)
@@ -163,7 +164,10 @@ def divide(lengths: tuple[int, ...], cell: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def shard_positions(edge: int | tuple[int, ...], cell: int) -> int | array[int]:
-    """Return the inner chunks per shard of one dimension, or the grid position of each shard's first one."""
+    """Return the number of inner chunks per shard of one dimension.
+
+    If shards differ, the grid position of each shard's first one.
+    """
     if isinstance(edge, int):
         return edge // cell
     return array("q", itertools.accumulate((length // cell for length in edge[:-1]), initial=0))

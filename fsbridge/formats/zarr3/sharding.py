@@ -28,9 +28,9 @@ from fsbridge.threads.deadlines import Stopwatch
 
 
 class InnerGrid:
-    """The grid of inner chunks, `counts` of them, in the grid of shards.
+    """The grid of inner chunks, `counts` of them along each dimension, within the grid of shards.
 
-    `positions` has for each dimension the inner chunks per shard or, if shards differ, the first inner chunk of each.
+    `positions`: for each dimension the inner chunks per shard or, if shards differ, the first inner chunk of each.
     """
 
     def __init__(self, counts: tuple[int, ...], positions: Sequence[int | array[int]]) -> None:
@@ -38,18 +38,18 @@ class InnerGrid:
         self._positions = positions
 
     def holds(self, index: Index) -> bool:
-        """Tell whether `index` is the position of a chunk."""
+        """True if `index` is the position of an inner chunk."""
         return len(index) == len(self._counts) and self.inside(index)
 
     def inside(self, prefix: Index) -> bool:
-        """Tell whether `prefix` is a position of a chunk, or the beginning of one."""
+        """True if `prefix` is the position of an inner chunk, or the beginning of one."""
         inside = len(prefix) <= len(self._counts)
         for position, count in zip(prefix, self._counts, strict=False):  # a generator takes twice as long
             inside &= 0 <= position < count
         return inside
 
     def split(self, prefix: Index) -> tuple[Index, Index]:
-        """Return the shard, and the position within it, of a position (or its beginning) in the grid."""
+        """Return the shard of a position (or of its beginning) in the grid, and the position within the shard."""
         shard, local = [], []
         for position, per in zip(prefix, self._positions, strict=False):
             if isinstance(per, int):
@@ -62,7 +62,7 @@ class InnerGrid:
         return tuple(shard), tuple(local)
 
     def first(self, axis: int, shard: int) -> int:
-        """Return the grid position of the first inner chunk of a shard coordinate."""
+        """Return the position along `axis` of the first inner chunk of the shards with the coordinate `shard`."""
         per = self._positions[axis]
         return per * shard if isinstance(per, int) else per[shard]
 
@@ -251,7 +251,10 @@ class ShardedChunks(Chunks):
         return size if size is not None else len(self.read_all(index, info, self._limit))
 
     def fetch(self, index: Index) -> None:
-        """Prefetch the stored bytes of an inner chunk, with those of its neighbours in the shard. Waits for an index."""
+        """Prefetch the stored bytes of an inner chunk and of its neighbours in the shard.
+
+        Waits until the shard's index is read.
+        """
         with contextlib.suppress(FsbridgeError, OSError):  # the same error will be met when the chunk is read
             span, offset, length = self._locate(index)
             if span.data is None:
@@ -309,7 +312,7 @@ class ShardedChunks(Chunks):
 
 
 def _info(span: Span, offset: int, length: int) -> ChunkInfo:
-    """Return the inner chunk with so many bytes from `offset` on in a shard."""
+    """Return the inner chunk that takes `length` bytes from `offset` on in a shard."""
     location, info = None if span.data is not None else (span.start + offset, length), span.info
     return ChunkInfo(info.version, length, info.mtime_ns, location, info.settled, info.changed_ns)
 

@@ -159,7 +159,7 @@ class Shards:
         return self._open(Span(span.shard, span.info, span.start + offset, length, data), level)
 
     def run(self, span: Span, offset: int, length: int) -> tuple[int, int]:
-        """Return where the neighbours of an inner chunk are in its innermost shard that are worth prefetching with it."""
+        """Return offset and length of the inner chunks that are worth prefetching together with the one at `offset`."""
         shape = self._levels[-2].cell if len(self._levels) > 1 else self.grid.chunk_shape(span.shard)
         return self._index(span, len(self._levels) - 1, shape).run(offset, length)
 

@@ -76,7 +76,10 @@ class ZarrType:
 
     @property
     def bits(self) -> int:
-        """Meaningful bits of one element of fixed size: fewer than its bytes hold for a bool and the narrowest numbers."""
+        """Meaningful bits of one element of fixed size.
+
+        A bool and the narrowest numbers have fewer than their bytes hold.
+        """
         if self.name == "bool":
             return 1
         form = dtypes.MINIFLOATS.get(self.name.removeprefix("complex_"))
@@ -88,7 +91,7 @@ class ZarrType:
         return self.numpy.newbyteorder(BYTE_ORDERS[endian])  # type: ignore[arg-type]
 
     def to_model(self, endian: Literal["little", "big"]) -> DataType:
-        """Return the model's type for decoded bytes in this byte order. Those of a struct are always little-endian."""
+        """Return the model's type for decoded bytes in this byte order. A struct is always little-endian."""
         name = self.name if self.spelling is None else self.spelling
         if self.element is not None:
             return DataType(name, 0, None, self.native, serializer="optional", element=self.element.to_model(endian))
@@ -113,7 +116,7 @@ class ZarrType:
 
 
 def coded(of: ZarrType) -> Coded | None:
-    """Return the numbers of a real type that numpy lacks, None for any other."""
+    """Return how bits stand for numbers in a real type that numpy lacks; None for any other type."""
     return _list_codes(of.name)
 
 
