@@ -27,7 +27,7 @@ The values are None if they are no numbers, or too many to read. The whole is No
 
 
 def no_coordinate(name: str) -> None:
-    """Return None: nothing lies beside the array."""
+    """Return None, because nothing lies beside the array."""
 
 
 Path: TypeAlias = tuple[str, ...]
@@ -38,7 +38,7 @@ Distant: TypeAlias = Callable[[Path], Attributes | None]
 
 
 def no_group(path: Path) -> None:
-    """Return None: nothing is known of groups that are not above the array."""
+    """Return None, because nothing is known of groups that are not above the array."""
 
 
 Kind: TypeAlias = Literal["space", "time", "channel", "northing", "easting"]
@@ -53,9 +53,9 @@ class Axis(NamedTuple):
     """What one dimension of an array means: element i lies at `offset + i * scale`, in `unit` ("nanometer", "second", ...).
 
     `unit` is folded to one spelling where it is known, else as the source spells it; `scale` is None if none is given.
-    `kind`: what the source says that the axis counts, whatever its name and its unit are; None if it does not say it.
-    `calendar`: of dates, whose unit is "days since 2000-01-01" or the like (`dates.py`); None if the source names none.
-    `orientation`: where coordinates grow in a body; None if the source does not say it.
+    `kind`: what the source says that the axis counts, whatever its name and unit are; None if it does not say so.
+    `calendar`: of dates, if the unit is "days since 2000-01-01" or the like (`dates.py`); None if the source names none.
+    `orientation`: in which direction of a body the coordinates grow; None if the source does not say so.
     """
 
     name: str | None = None
@@ -74,7 +74,7 @@ Axes: TypeAlias = tuple[Axis, ...]
 class Affine(NamedTuple):
     """Where elements lie along axes that are turned or sheared against the dimensions of the array.
 
-    `dimensions`: those of the array, in ascending order. The element with the indexes `i` in them lies at
+    `dimensions`: numbers of the array's dimensions, ascending. The element with the indexes `i` along them lies at
     `matrix @ i + offset`, in the units of the axes of the same dimensions. These axes have no scale.
     """
 
@@ -105,11 +105,11 @@ Method: TypeAlias = Literal[
 
 
 class Projection(NamedTuple):
-    """A projection by its parameters, in degrees and meters.
+    """A projection, described by its parameters, in degrees and meters.
 
-    `latitude`, `longitude`: of the origin, which has the coordinates `easting` and `northing`. `radius`: of the equator;
-    `flattening`: its inverse, which is 0 for a sphere. `parallels`: those of true scale, two of cones; `scale`: at the
-    origin, if no parallels say it.
+    `latitude`, `longitude`: of the origin; `easting`, `northing`: coordinates of the origin. `radius`: of the equator;
+    `flattening`: its inverse, 0 for a sphere. `parallels`: the parallels of true scale, of which cones have two; `scale`: at
+    the origin, if there are no such parallels.
     """
 
     method: Method
@@ -124,9 +124,9 @@ class Projection(NamedTuple):
 
 
 class System(NamedTuple):
-    """A coordinate reference system. `code`: of EPSG; None if it is not known. `geographic`: None if that is not known.
+    """A coordinate reference system. `code`: of EPSG; `geographic`: its coordinates are angles; both None if not known.
 
-    `projection`: by its parameters, if they are known, and say all that is known of the datum.
+    `projection`: by its parameters, if these are known and say everything about the datum.
     """
 
     code: int | None
@@ -209,14 +209,14 @@ class Well(NamedTuple):
 
 
 class Acquisition(NamedTuple):
-    """A run in which fields of a plate were taken."""
+    """A run of the microscope in which fields of a plate were taken."""
 
     number: int
     name: str | None
 
 
 class Field(NamedTuple):
-    """An image of a well. `path`: below the well; `acquisition`: number of its run, None if that is not known."""
+    """An image of a well. `path`: below the well; `acquisition`: number of its run, None if it is not known."""
 
     path: Path
     acquisition: int | None = None
@@ -233,9 +233,9 @@ class Plate(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The members of a group that are the columns of a table, in their order. `row_names`: the one that names the rows.
+    """The members of a group that are the columns of a table, in their order. `row_names`: the member that names the rows.
 
-    `required`: that one must be there.
+    `required`: the member `row_names` must exist.
     """
 
     names: tuple[str, ...]
@@ -246,8 +246,8 @@ class Columns(NamedTuple):
 class EncodedColumn(NamedTuple):
     """A group that is one column. `parts`: names of its two arrays.
 
-    If `coded`, the first has the numbers of elements of the second, -1 for none. Else the second is true where an element of
-    the first is missing.
+    If `coded`, the first array has the numbers of elements of the second, or -1 for none. Else the second array is true
+    where the element of the first one is missing.
     """
 
     parts: tuple[str, str]
@@ -255,10 +255,10 @@ class EncodedColumn(NamedTuple):
 
 
 class Sparse(NamedTuple):
-    """A matrix of which only some elements are stored, row by row, or else column by column (`by_columns`).
+    """A matrix that stores only some of its elements: row by row, or column by column if `by_columns`.
 
-    `parts`: names of its arrays: the elements; the column (or row) of each; where each row (or column) ends in these two,
-    with a 0 in front. `shape`: None if it is not known.
+    `parts`: names of three arrays: the elements; the column (or row) of each element; where each row (or column) ends among
+    the elements, with a 0 in front. `shape`: None if it is not known.
     """
 
     by_columns: bool

@@ -15,14 +15,14 @@ from fsbridge.metadata import JSON, ArrayMetadata
 
 
 def differing_of_groups(one: Attributes, other: Attributes, names: Sequence[str]) -> list[str]:
-    """Return the names of attributes that differ. `names`: the path of both groups."""
+    """Return the names of attributes that differ between two groups. `names`: the path of both."""
     keys = _differing(one, other)
     newer = _differing(in_zarr3(one, names), in_zarr3(other, names)) if keys else []  # OME-Zarr has them elsewhere in 0.5
     return min(keys, newer, key=len)
 
 
 def differing_of_arrays(one: ArrayMetadata, other: ArrayMetadata) -> list[str]:
-    """Return the names of attributes that differ."""
+    """Return the names of attributes that differ between two arrays."""
     differences = _differing(xarray.comparable(one, other), xarray.comparable(other, one))
     notes = hdmf.NOTES if are_documents(one, other) else ()
     return [name for name in differences if name not in notes]
@@ -35,7 +35,7 @@ def _differing(one: Attributes, other: Attributes) -> list[str]:
 
 
 def _spells(*pair: str) -> bool:
-    """True if one value is text that spells the other one as JSON, which is how HDF5 has objects and lists."""
+    """True if one value is a text that spells the other one as JSON. HDF5 has objects and lists in this way."""
     for one, other in (pair, pair[::-1]):
         text = json.loads(one)
         if isinstance(text, str) and other.startswith(("{", "[")):
@@ -47,12 +47,12 @@ def _spells(*pair: str) -> bool:
 
 
 def _plain(attributes: Attributes) -> dict[str, str]:
-    """Return the values as text, so that a NaN equals another one."""
+    """Return the values of attributes as text, so that a NaN equals another NaN."""
     return {name: json.dumps(_value(value), sort_keys=True) for name, value in hdmf.comparable(attributes).items()}
 
 
 def _value(value: JSON) -> JSON:
-    """Return a value in one spelling: 1 for 1.0, and a number for a list of one, which is how netCDF has numbers."""
+    """Return a value in one spelling: 1 for 1.0, and a number for a list of one number, as netCDF has it."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, Mapping):
@@ -65,9 +65,9 @@ def _value(value: JSON) -> JSON:
 
 
 def differing_dimensions(one: ArrayMetadata, other: ArrayMetadata, turned: bool) -> str | None:
-    """Return the names of the dimensions of both arrays if they differ; names that one of them lacks do not.
+    """Return the names of both arrays' dimensions if they differ, else None. A name that one array lacks does not count.
 
-    `turned`: the other array is transposed. `y_1` is `y` in a file where all names must be different.
+    `turned`: the other array is transposed. `y_1` counts as `y`, because in some files all names must be different.
     """
     names = list(xarray.names_of(one) or ()), list(xarray.names_of(other) or ())[:: -1 if turned else 1]
     differ = any(None not in pair and _first(pair[0]) != _first(pair[1]) for pair in zip(*names, strict=False))
@@ -81,18 +81,21 @@ def _first(name: str | None) -> str:
 
 
 def type_of(metadata: ArrayMetadata) -> JSON:
-    """Return the Zarr v3 data type of what the elements stand for."""
+    """Return the Zarr v3 data type of the values that the elements stand for."""
     if xarray.is_truth(metadata):
         return "bool"
     return "string" if hdmf.is_text(metadata) else metadata.dtype.name
 
 
 def are_documents(*pair: ArrayMetadata) -> bool:
-    """True if one array has structs with references and the other one the same as JSON, so that `document` compares them."""
+    """True if one array has structs with references, and the other one the same structs as JSON.
+
+    `document` then makes them comparable.
+    """
     compound, fields = (hdmf.is_compound, hdmf.reference_fields)
     return any(compound(one.attributes) and fields(other.attributes) for one, other in (pair, pair[::-1]))
 
 
 def document(row: Mapping[str, JSON], fields: frozenset[str]) -> JSON:
-    """Return a struct as JSON, as compounds of HDF5 with references are shown. `fields`: those that hold references."""
+    """Return a struct as JSON, as compounds of HDF5 with references are shown. `fields`: the fields that hold references."""
     return {name: hdmf.reference(str(value)) if name in fields else value for name, value in row.items()}

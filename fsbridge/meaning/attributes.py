@@ -27,7 +27,7 @@ def text(value: object) -> str | None:
 
 
 def single(value: JSON) -> JSON:
-    """Return the only element of a list of one: netCDF has lists of one number."""
+    """Return the only element of a list of one, else the value itself: netCDF writes a number as such a list."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -44,7 +44,7 @@ def numbers(value: JSON, rank: int) -> list[float] | None:
 
 
 def one_each(value: JSON, rank: int) -> Sequence[JSON]:
-    """Return a list with one entry for each axis; any other value as `rank` times None."""
+    """Return a list with one entry for each axis: the value, if it is such a list, else `rank` times None."""
     return value if isinstance(value, list) and len(value) == rank else [None] * rank
 
 
@@ -61,7 +61,7 @@ WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 def number(written: JSON, real: bool) -> int | float | None:
     """Return the number that an attribute contains, as elements have it; None if it contains none of that kind.
 
-    `real`: the elements are real numbers, else whole ones.
+    `real`: the elements are real numbers; else they are whole numbers.
     """
     value = single(written)
     if real and isinstance(value, str):
@@ -75,14 +75,15 @@ def number(written: JSON, real: bool) -> int | float | None:
 
 
 def _element(value: int) -> int | None:
-    """Return a whole number if an element of some type can hold it. JSON may have hundreds of digits."""
+    """Return a whole number if some element type can hold it, else None. Numbers in JSON may have hundreds of digits."""
     return value if -(2**63) <= value < 2**64 else None
 
 
 def place(value: JSON) -> tuple[bool, tuple[str, ...]] | None:
-    """Return where a reference, or a text that is a path, leads: whether from the root, and the names; None if it is none.
+    """Return where a reference, or a text that is a path, leads; None if the value is neither.
 
-    References are objects with a path, as the HDF5 format and hdmf-zarr write them.
+    The result tells whether the path begins at the root, and has the names on it. References are objects with a path, as the
+    HDF5 format and hdmf-zarr write them.
     """
     for name in ("_REFERENCE", "value"):
         value = value.get(name, value) if isinstance(value, Mapping) else value

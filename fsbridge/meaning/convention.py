@@ -35,11 +35,11 @@ _FLAT = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An array and what is written around it.
+    """An array and what is written about it.
 
     `groups`: attributes of the groups above the array, the nearest first; `names`: the array's path below the last of
     them; `x_first`: true if the source is N5, which writes attributes in its own order; `coordinate`: finds arrays beside
-    it; `distant`: finds groups that are not above it; `members`: names of all that is beside it, and its own.
+    it; `distant`: finds groups that are not above it; `members`: names of everything in its group, with its own.
     """
 
     metadata: ArrayMetadata
@@ -63,8 +63,9 @@ class Written:
 class Convention:
     """A convention. A new one is a module that exports a record like this, and a line in `CONVENTIONS`.
 
-    `array`, `group`: return what is known of an array or a group, with what this convention adds to what earlier ones have
-    said; what is known already stays. They recognise by themselves whether the convention is in use.
+    `array`, `group`: return what is known of an array or a group, with what this convention adds. What earlier conventions
+    have said stays. These functions recognise by themselves whether the convention is in use.
+
     `particular`: attributes of a group that describe its members one by one. All others hold for every member alike.
     """
 
@@ -80,12 +81,15 @@ def unknown(axes: Axes) -> bool:
 
 
 def set_step(axis: Axis, step: float, first: float, kind: Kind | None = None) -> Axis:
-    """Return an axis with a step and its first element's position, if no step is known; `kind`: what it then counts."""
+    """Return an axis with this step and the first element's position, if it had no step.
+
+    `kind`: what the axis then counts.
+    """
     return axis if axis.scale is not None else axis._replace(scale=step, offset=first, kind=axis.kind or kind)
 
 
 def sensible_affine(affine: Affine) -> Affine | None:
-    """Return an affine transformation; None if a number is beyond `MOST`, or different elements lie at the same place."""
+    """Return the transformation; None if a number is beyond `MOST`, or if it puts different elements at the same place."""
     if any(abs(number) > MOST for row in (*affine.matrix, affine.offset) for number in row):
         return None
     steps = np.array(affine.matrix)
@@ -96,10 +100,11 @@ def sensible_affine(affine: Affine) -> Affine | None:
 
 
 def place_on_map(known: Meaning, row: int, column: int, six: Sequence[float], of_map: bool = False) -> Meaning:
-    """Return what is known, with the places of the elements of a map along its dimensions `row` and `column`.
+    """Return what is known, with the places of a map's elements along its dimensions `row` and `column`.
 
     `six`: the middle of an element lies at x = six[0] * column + six[1] * row + six[2], y = six[3] * column + six[4] * row +
-    six[5]. What is placed already stays. `of_map`: what is placed counts as coordinates of a map, whatever it is called.
+    six[5]. What already has a place keeps it. `of_map`: axes that get a place here count as a map's, whatever they are
+    called.
     """
     y: Kind | None = "northing" if of_map else None
     x: Kind | None = "easting" if of_map else None
@@ -120,7 +125,7 @@ def place_on_map(known: Meaning, row: int, column: int, six: Sequence[float], of
 
 
 def sensible(axes: Axes) -> Axes:
-    """Return axes without a scale or an offset that is beyond `LEAST` or `MOST`: a scale of zero, for example."""
+    """Return axes without any scale or offset that is beyond `LEAST` or `MOST`, such as a scale of zero."""
     return tuple([_sensible(axis) for axis in axes])
 
 

@@ -24,7 +24,7 @@ _YEARS = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
 class Dates(NamedTuple):
-    """How numbers of one unit become dates. `step`: nanoseconds of 1; `first`: microseconds from 1970 to 0."""
+    """How numbers of one unit become dates. `step`: the nanoseconds of 1; `first`: the microseconds from 1970 to 0."""
 
     step: int
     first: int
@@ -33,7 +33,7 @@ class Dates(NamedTuple):
 
 
 def dates_of(unit: str | None, calendar: str | None) -> Dates | None:
-    """Return how to make dates of numbers; None if the unit is none of dates, or ISO 8601 lacks those of the calendar."""
+    """Return how numbers become dates; None if the unit is no unit of dates, or if ISO 8601 lacks dates of the calendar."""
     count, name = parse_count(unit, calendar), (calendar or "standard").casefold()
     if count is None or name not in ("standard", "gregorian", "proleptic_gregorian"):
         return None
@@ -42,9 +42,9 @@ def dates_of(unit: str | None, calendar: str | None) -> Dates | None:
 
 
 def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]] | None:
-    """Return the dates of numbers, NaT for those that are not finite; None if ISO 8601 cannot write one of them.
+    """Convert numbers to dates, and those that are not finite to NaT; None if ISO 8601 cannot write one of them.
 
-    Real numbers are rounded to microseconds, or to seconds or milliseconds if they are not precise enough to tell.
+    Real numbers are rounded to microseconds, or to seconds or milliseconds if they are too imprecise for these.
     """
     import numpy as np
 
@@ -80,7 +80,7 @@ def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]
 
 
 def _round(micro: NDArray[np.int64], precision: float) -> NDArray[np.int64]:
-    """Return times that differ by no more than the precision of the numbers from whole seconds or milliseconds as these."""
+    """Round times to whole seconds, else to whole milliseconds, if that changes none by more than the numbers' precision."""
     import numpy as np
 
     for unit in (1_000_000, 1000):
@@ -91,7 +91,7 @@ def _round(micro: NDArray[np.int64], precision: float) -> NDArray[np.int64]:
 
 
 def spell_dates(moments: NDArray[np.datetime64[Any]], unit: str) -> list[str]:
-    """Return dates as text, rounded to a unit that `unit_of_dates` returned; empty for NaT."""
+    """Return dates as text, rounded to `unit`, which `unit_of_dates` returned; an empty text for NaT."""
     import numpy as np
 
     rounded = moments + np.timedelta64(_HALVES.get(unit, 0), "us").astype(f"m8[{np.datetime_data(moments.dtype)[0]}]")

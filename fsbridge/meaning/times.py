@@ -68,7 +68,7 @@ _EARLIEST = 1
 
 
 class Moment(NamedTuple):
-    """A date, and the microseconds of the day that have passed."""
+    """A date, and the microseconds that have passed of its day."""
 
     year: int
     month: int
@@ -76,7 +76,7 @@ class Moment(NamedTuple):
     passed: int
 
     def text(self) -> str:
-        """Return it as ISO 8601 spells it, without a time of day at midnight."""
+        """Return the moment as ISO 8601 spells it; at midnight only the date."""
         date = f"{self.year:04d}-{self.month:02d}-{self.day:02d}"
         minutes, left = divmod(self.passed, 60_000_000)
         if not self.passed:
@@ -90,14 +90,17 @@ Dates: TypeAlias = Callable[[float], Moment | None]
 
 
 class Times(NamedTuple):
-    """How numbers of a unit count time. `length`: microseconds of one unit."""
+    """How numbers with a unit count time. `length`: the microseconds of one unit."""
 
     length: float
     dates: Dates
 
 
 class Count(NamedTuple):
-    """What is counted, and from when: nanoseconds of one, and microseconds from the calendar's day 0 to the moment of 0."""
+    """What is counted, and from when. `step`: the nanoseconds of 1.
+
+    `first`: the microseconds from the calendar's day 0 to the moment that the number 0 stands for.
+    """
 
     step: int
     first: int
@@ -105,19 +108,19 @@ class Count(NamedTuple):
 
 
 def is_since(unit: str | None) -> bool:
-    """True if a unit is one of dates."""
+    """True if a unit counts from a date."""
     return unit is not None and _SINCE.fullmatch(unit) is not None
 
 
 def describe_dates(unit: str | None, calendar: str | None) -> str | None:
-    """Return a unit of dates with its calendar, for people; None for any other unit."""
+    """Return a unit that counts from a date, with its calendar, for people; None for any other unit."""
     return None if unit is None or not is_since(unit) else f"{unit}, {calendar}" if calendar else unit
 
 
 def parse_count(unit: str | None, calendar: str | None) -> Count | None:
     """Return what a unit such as `days since 2000-01-01` counts; None if it does not count from a known moment.
 
-    `calendar`: None for the standard one. Months and years have no one length, so nothing is said about them.
+    `calendar`: None for the standard one. Months and years have no fixed length, so the result is None for them.
     """
     match = None if unit is None else _SINCE.fullmatch(unit)
     moment = None if match is None else _MOMENT.fullmatch(match[2])
@@ -136,7 +139,7 @@ def parse_count(unit: str | None, calendar: str | None) -> Count | None:
 
 
 def times(unit: str | None, calendar: str | None) -> Times | None:
-    """Return how a unit counts, as `parse_count` says."""
+    """Return how numbers with this unit count time; None if `parse_count` returns None."""
     count = parse_count(unit, calendar)
     if count is None:
         return None
@@ -151,7 +154,7 @@ def times(unit: str | None, calendar: str | None) -> Times | None:
 
 
 class DateSpan(NamedTuple):
-    """The dates along an axis in words: the first, the last, and how often there is one; None if there is one only.
+    """The dates along an axis in words: the first, the last, and how often there is one; None if there is only one.
 
     `calendar`: the one that the axis names, if any.
     """
@@ -163,7 +166,7 @@ class DateSpan(NamedTuple):
 
 
 def span(axis: Axis, length: int, positions: Positions | None) -> DateSpan | None:
-    """Return the dates along an axis with that many elements; None if its unit, or a place of its ends, is none of dates.
+    """Return the dates along an axis with `length` elements; None if the unit counts from no date, or an end is no date.
 
     `positions`: where the elements lie, if they are uneven.
     """
@@ -181,7 +184,7 @@ def span(axis: Axis, length: int, positions: Positions | None) -> DateSpan | Non
 
 
 def _period(axis: Axis, length: int, positions: Positions | None, counted: Times) -> str:
-    """Return how often there is a date, in words."""
+    """Return in words how often there is a date."""
     import numpy as np
 
     step = None if axis.scale is None or positions is not None else round(abs(axis.scale) * counted.length / 1000) * 1000
@@ -200,7 +203,7 @@ def _period(axis: Axis, length: int, positions: Positions | None, counted: Times
 
 
 def _months(values: Sequence[float], dates: Dates) -> int:
-    """Return the number of months from each date to the next; 0 if it is not always the same."""
+    """Return the number of months from each date to the next; 0 if it is not always the same number."""
     moments = [dates(value) if math.isfinite(value) else None for value in values]
     counts = [moment.year * 12 + moment.month for moment in moments if moment is not None]
     steps = {abs(later - sooner) for sooner, later in pairwise(counts)}
@@ -208,7 +211,7 @@ def _months(values: Sequence[float], dates: Dates) -> int:
 
 
 class _System(NamedTuple):
-    """A calendar: the number of a date, None if there is no such date, and the date of a number."""
+    """A calendar: functions that convert a date to a number, and a number to a date; None if there is no such date."""
 
     number: Callable[[int, int, int], int | None]
     date: Callable[[int], tuple[int, int, int] | None]

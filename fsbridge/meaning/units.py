@@ -36,7 +36,10 @@ _SYMBOLS = {
 
 
 def fold(unit: object) -> str | None:
-    """Return a unit in its one standard spelling; an unknown one as it is; None if it is no text, empty, or unprintable."""
+    """Return a known unit in its one standard spelling, and any other as it is.
+
+    None if it is no text, empty, or unprintable.
+    """
     word = (text(unit) or "").strip()
     if not word or not word.isprintable():
         return None
@@ -54,12 +57,12 @@ def seconds(unit: str | None) -> float | None:
 
 
 def symbol(unit: str | None) -> str | None:
-    """Return a unit's usual abbreviation, such as `µm`; an unknown unit as it is."""
+    """Return a known unit's usual abbreviation, such as `µm`, and any other unit as it is."""
     return None if unit is None else _SYMBOLS.get(unit, unit)
 
 
 def convert(value: float, unit: str | None, target: str) -> float | None:
-    """`value` in `target`; None when the units measure different things."""
+    """Convert `value` from `unit` to `target`; None if the units measure different things."""
     for measure in (meters, seconds):
         own, other = measure(unit), measure(target)
         if own is not None and other is not None:

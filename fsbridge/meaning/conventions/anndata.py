@@ -49,7 +49,10 @@ def _group(attributes: Attributes, known: GroupMeaning) -> GroupMeaning:
 
 
 def _sparse(attributes: Attributes) -> Sparse | None:
-    """Return the matrix that a group is; None if it is none. `h5sparse_format` is that of AnnData before 0.7."""
+    """Return the sparse matrix that a group is; None if it is none.
+
+    `h5sparse_format` is how AnnData before 0.7 marks one.
+    """
     by_columns = _SPARSE.get(text(attributes.get(_ENCODING)) or text(attributes.get("h5sparse_format")) or "")
     shape: JSON = attributes.get("shape", attributes.get("h5sparse_shape"))
     whole = isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n >= 0 for n in shape)
@@ -59,9 +62,9 @@ def _sparse(attributes: Attributes) -> Sparse | None:
 
 
 def tables_of(names: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the names of the tables that describe the rows and the columns of the matrix at a path; None if none does.
+    """Return the names of the tables that describe the rows and the columns of the matrix at a path; None if there are none.
 
-    They lie in the nearest group above that has one of that name.
+    The tables lie in the nearest group above that has a member of that name.
     """
     return next((_TABLES[name] for name in reversed(names[:-1]) if name in _TABLES), (_OF_ROWS, _OF_COLUMNS))
 

@@ -64,7 +64,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
 
 
 def _place(written: Written, known: Meaning) -> Meaning:
-    """Add unit and spacing, or positions, from arrays that are called like the dimensions."""
+    """Add units, and spacing or positions, from the arrays that are called like the dimensions."""
     axes, positions = list(known.axes), dict(known.positions)
     for dimension, (axis, length) in enumerate(zip(axes, written.metadata.shape, strict=True)):
         if axis.name is None or known.is_placed(dimension):
@@ -80,7 +80,7 @@ def _place(written: Written, known: Meaning) -> Meaning:
 
 
 def along(axis: Axis, values: Positions | None, attributes: Attributes) -> tuple[Axis, Positions | None]:
-    """Return the axis with what its coordinate says of it; and the coordinate's values, if they have no regular spacing."""
+    """Return the axis with what its coordinate says about it, and the coordinate's values if they are not evenly spaced."""
     packing = packing_of(attributes, *PACKED)
     if values is not None and packing is not None:
         values = values * packing[0] + packing[1]
@@ -94,7 +94,7 @@ def along(axis: Axis, values: Positions | None, attributes: Attributes) -> tuple
 
 
 def regular(values: NDArray[np.float64]) -> tuple[float, float] | None:
-    """Return step and first value of coordinates; None if they are not regularly spaced, or are fewer than two."""
+    """Return step and first value of coordinates; None if they are not regularly spaced, or if there are fewer than two."""
     if len(values) < 2 or not np.isfinite(values).all():
         return None
     first, step = float(values[0]), float(values[-1] - values[0]) / (len(values) - 1)
@@ -137,7 +137,10 @@ def _each(attributes: Attributes, name: str) -> Sequence[JSON]:
 
 
 def _fitting(numbers: Sequence[int | float], dtype: np.dtype[Any], signed: bool | None) -> tuple[int | float, ...]:
-    """Return those numbers that elements can be, each once. Numbers of the stored type become those that are meant."""
+    """Return those numbers that elements can have as values, each once.
+
+    If integers are meant to be signed, or unsigned, unlike their type, the numbers are converted.
+    """
     if dtype.kind == "f":
         most = float(np.finfo(dtype).max)
         return tuple(dict.fromkeys(n for n in numbers if not math.isfinite(n) or abs(n) <= most))
@@ -149,7 +152,7 @@ def _fitting(numbers: Sequence[int | float], dtype: np.dtype[Any], signed: bool 
 
 
 def packing_of(attributes: Attributes, factor_name: str, offset_name: str) -> tuple[float, float] | None:
-    """Return factor and offset under these names; None if nothing is packed, or if one of them is no finite number."""
+    """Return the factor and the offset with these names; None if nothing is packed, or if one is no finite number."""
     factor, offset = finite(single(attributes.get(factor_name, 1.0))), finite(single(attributes.get(offset_name, 0.0)))
     return None if factor is None or offset is None or not factor or (factor, offset) == (1.0, 0.0) else (factor, offset)
 
@@ -160,13 +163,13 @@ def _unit(attributes: Attributes, x_first: bool) -> str | None:
 
 
 def unit_of(written: JSON) -> str | None:
-    """Return the unit of elements as it is spelled; None if it is no printable text."""
+    """Return the unit of the elements as the source spells it; None if it is no printable text."""
     unit = text(single(written))
     return unit if unit is not None and unit.isprintable() else None
 
 
 def _greatest(attributes: Attributes) -> int | None:
-    """Return the upper end of `actual_range`, which holds for stored numbers if nothing is packed or missing."""
+    """Return the upper end of `actual_range`, or None. It holds for stored numbers only if nothing is packed or missing."""
     written = attributes.get(_RANGE)
     ends = [number(end, False) for end in written] if isinstance(written, list) and len(written) == 2 else []
     if len(ends) == 2 and isinstance(ends[0], int) and isinstance(ends[1], int) and 0 <= ends[0] <= ends[1]:
@@ -175,7 +178,7 @@ def _greatest(attributes: Attributes) -> int | None:
 
 
 def typed(attributes: Attributes, packed: bool = False) -> list[str]:
-    """Return the names of those attributes whose numbers must have the type of the elements (CF conventions, 2.5.1)."""
+    """Return the names of the attributes in which numbers must have the type of the elements (CF conventions, 2.5.1)."""
     return [name for name in attributes if name in _TYPED or (name == _RANGE and not packed)]
 
 
@@ -185,16 +188,17 @@ _SUFFIXES = ("_bnds", "_bounds", "_bnd")
 
 
 def can_be_bounds(metadata: ArrayMetadata) -> bool:
-    """True if an array may be the bounds of a coordinate that says more of it: only its name tells."""
+    """True if an array may be the bounds of a coordinate, which then says more about it. Only the array's name tells."""
     dtype, shape = metadata.dtype.numpy, metadata.shape
     is_number = dtype is not None and dtype.kind in "iuf"
     return is_number and len(shape) in (1, 2) and shape[-1] == 2 and not {UNITS, CALENDAR} <= metadata.attributes.keys()
 
 
 def _bounding(written: Written, known: Values) -> Values:
-    """Return what is known, with unit and calendar of the times whose bounds an array is: it need not have its own.
+    """Return what is known of an array of bounds, with the unit and calendar of its times, which it need not repeat.
 
-    The times lie beside it. They are called like its first dimension, or as it is without "_bnds", and name it.
+    The times lie beside it, and name it as their bounds. They are called like its first dimension, or as it is without
+    "_bnds".
     """
     if not written.names or not can_be_bounds(written.metadata):
         return known
@@ -218,14 +222,14 @@ _MAPPING = "grid_mapping"
 
 
 def named(attributes: Attributes) -> list[str]:
-    """Return the names of the arrays that an array's attributes say belong to it."""
+    """Return the names of the other arrays that an array's attributes mention as belonging to it."""
     words = [word for name in _NAMING for word in (text(attributes.get(name)) or "").split() if not word.endswith(":")]
     # "crs: x y" names coordinates as well.
     return [*words, *(word.rstrip(":") for word in (text(attributes.get(_MAPPING)) or "").split())]
 
 
 def renamed(attributes: Attributes, names: Mapping[str, str]) -> dict[str, JSON]:
-    """Return those attributes that name other arrays and change if these get new names."""
+    """Return the attributes that mention other arrays by name, with their new names. Unchanged attributes are left out."""
     changes: dict[str, JSON] = {}
     for attribute in (*_NAMING, _MAPPING):
         written = text(attributes.get(attribute)) or ""
@@ -252,7 +256,7 @@ def _mapping(written: Written, mapping: JSON) -> Attributes | None:
 
 
 def _transform(known: Meaning, mapping: Attributes) -> Meaning:
-    """Return what is known, with the places of GDAL's `GeoTransform`, which begins at the corner of the first pixel."""
+    """Return what is known, with the places that GDAL's `GeoTransform` gives. It starts at the corner of the first pixel."""
     words = (text(mapping.get("GeoTransform")) or "").split()
     six = numbers([_float(word) for word in words], 6) if len(words) == 6 else None
     names = [axis.name for axis in known.axes]

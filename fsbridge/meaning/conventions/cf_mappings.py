@@ -67,7 +67,7 @@ _CODES: list[tuple[int, str, tuple[float, float], dict[str, float]]] = [
 
 
 def code_of_mapping(mapping: Attributes) -> int | None:
-    """Return the code of a grid mapping; None if its parameters are those of no code, or if one is missing."""
+    """Return EPSG's code of a grid mapping; None if its parameters belong to no code, or if one is missing."""
     earth = _earth(mapping)
     written = {name: finite(single(mapping[name])) for name in _NAMES if name in mapping}
     if earth is None or None in written.values():
@@ -81,7 +81,7 @@ def code_of_mapping(mapping: Attributes) -> int | None:
 
 
 class _Wanted(NamedTuple):
-    """What a mapping says of a projection. `parallels`: how many standard ones it may have."""
+    """What a grid mapping must say about a projection. `parallels`: how many standard parallels it may have."""
 
     method: Method
     longitude: str
@@ -110,8 +110,8 @@ _USUAL_DATUM = re.compile(r"(d_)?(unknown|undefined|not.specified|wgs.?(19)?84|w
 def projection_of_mapping(mapping: Attributes) -> Projection | None:
     """Return the projection of a grid mapping; None for other kinds, or if a parameter is missing or makes no sense.
 
-    None as well for cones with one parallel, which programs take for different ones, unless the origin lies on it; and for
-    another datum than that of GPS, because the parameters do not say where its ellipsoid lies.
+    Also None for a cone with one parallel, unless the origin lies on it, because programs take it for different ones; and
+    for another datum than that of GPS, because the parameters do not say where its ellipsoid lies.
     """
     wanted, earth = _PROJECTIONS.get(str(mapping.get("grid_mapping_name"))), _earth(mapping)
     if wanted is None or earth is None or _is_moved(mapping):
@@ -144,7 +144,7 @@ def projection_of_mapping(mapping: Attributes) -> Projection | None:
 
 
 def _is_moved(mapping: Attributes) -> bool:
-    """True if the ellipsoid may lie elsewhere than that of GPS."""
+    """True if the ellipsoid may lie elsewhere than the one of GPS."""
     names = [mapping.get("horizontal_datum_name", "unknown")]
     for name in ("crs_wkt", "spatial_ref"):
         names += _DATUM.findall(str(mapping.get(name)))
@@ -161,7 +161,7 @@ def _make_list(mapping: Attributes, name: str) -> Sequence[JSON]:
 
 
 def _earth(mapping: Attributes) -> tuple[float, float] | None:
-    """Return semi-major axis and inverse flattening, which is 0 for a sphere; None if one of them is not given."""
+    """Return semi-major axis and inverse flattening (0 for a sphere); None if one of them is not given."""
     major, minor, flattening, radius = (
         finite(single(mapping.get(name)))
         for name in ("semi_major_axis", "semi_minor_axis", "inverse_flattening", "earth_radius")

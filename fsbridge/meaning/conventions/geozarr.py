@@ -40,7 +40,7 @@ def _six(value: object) -> list[float] | None:
 
 
 def _place(written: Written, known: Meaning, attributes: Attributes, six: Sequence[float]) -> Meaning:
-    """Add the places that a transformation gives the two dimensions, if it is the transformation of this array."""
+    """Add the places of the two dimensions of a map, if the transformation `six` is the one of this array."""
     written_names = attributes.get(_DIMENSIONS, ["y", "x"])
     names = written_names if isinstance(written_names, list) else []
     places = [i for name in names for i, axis in enumerate(known.axes) if axis.name == name]

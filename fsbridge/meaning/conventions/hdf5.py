@@ -17,9 +17,9 @@ from fsbridge.metadata import JSON, ArrayMetadata
 
 
 def attributes(metadata: ArrayMetadata, axes: Sequence[Axis], netcdf: bool = False) -> dict[str, JSON]:
-    """Return an array's attributes, with the missing value, the sizes and the type of dates. `axes`: slowest first.
+    """Return an array's attributes for an HDF5 file, with the missing value, the sizes of elements, and the type of dates.
 
-    `netcdf`: as xarray writes netCDF files, which have no sizes, but say what is a truth value.
+    `axes`: slowest first. `netcdf`: as xarray writes netCDF files, which have no sizes, but mark truth values.
     """
     shown = without_notes(metadata.shown_attributes())
     from_hdf5, dtype = "hdf5" in metadata.native, metadata.dtype.numpy
@@ -45,7 +45,7 @@ def attributes(metadata: ArrayMetadata, axes: Sequence[Axis], netcdf: bool = Fal
 
 
 def fill_in_netcdf(dtype: np.dtype[Any], said: Attributes) -> bytes | None:
-    """Return the bytes of the fill value of a netCDF file, by the attribute `_FillValue` in `said`; None without one."""
+    """Return the bytes of a netCDF file's fill value, which the attribute `_FillValue` in `said` gives; None without it."""
     missing = number(said.get(FILL_VALUE), dtype.kind == "f") if dtype.kind in "iufmM" else None
     if missing is None:
         return None
@@ -58,7 +58,7 @@ def fill_in_netcdf(dtype: np.dtype[Any], said: Attributes) -> bytes | None:
 
 
 def _times(dtype: np.dtype[Any]) -> dict[str, JSON]:
-    """Return what CF says of dates and durations of a type; nothing if CF has no word for its unit."""
+    """Return the attributes by which CF describes dates and durations of a type; none if CF has no word for its unit."""
     unit, count = np.datetime_data(dtype)
     word = _TIMES.get(unit) if count == 1 else None
     if word is None:
@@ -73,9 +73,9 @@ _TIMES = {"D": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "mill
 
 
 def is_marker(metadata: ArrayMetadata) -> bool:
-    """True if the array's fill value may be one in HDF5, where netCDF's programs take it for missing elements.
+    """True if the array's fill value may also be HDF5's, where programs of netCDF take it for missing elements.
 
-    That of an HDF5 file may. Another number, which may be a mere default of the store, may if it is what stands for them.
+    The fill value of an HDF5 file may be. Any other may be a mere default of the store: only if it marks missing elements.
     """
     dtype = metadata.dtype.numpy
     if "hdf5" in metadata.native or dtype is None or dtype.kind not in "biufc" or not isinstance(metadata.fill, bytes):

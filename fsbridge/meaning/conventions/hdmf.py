@@ -27,7 +27,7 @@ NOTES = (_JSON,)
 
 
 def comparable(attributes: Attributes) -> dict[str, JSON]:
-    """Return the attributes for comparing: without names of types and links inside the file, references in one spelling."""
+    """Return attributes for comparing: without names of types and links inside the file, references in one spelling."""
     shown = {name: _reference(value) for name, value in attributes.items() if name not in (_OLD_TYPE, _TYPE, _FIELDS)}
     for name in LINKS:
         if isinstance(entries := shown.pop(name, None), list):
@@ -44,7 +44,7 @@ def comparable(attributes: Attributes) -> dict[str, JSON]:
 
 
 def is_typed(attributes: Attributes) -> bool:
-    """True if an array notes its type as hdmf-zarr does. Names of its dimensions are then roles, which HDF5 lacks."""
+    """True if an array notes its type as hdmf-zarr does. Its dimensions' names are then roles, which HDF5 lacks."""
     return _OLD_TYPE in attributes or _TYPE in attributes
 
 
@@ -54,7 +54,7 @@ def is_reference(attributes: Attributes) -> bool:
 
 
 def reference_fields(attributes: Attributes) -> frozenset[str]:
-    """Return the fields of a Zarr array of structs that are references: each of their texts is the path of an object."""
+    """Return the fields of a Zarr array of structs that are references: texts that are paths of objects."""
     listed = attributes.get(_FIELDS)
     names = listed if isinstance(listed, list) else []
     old = [field.get("name") for field in dicts(attributes, _OLD_TYPE) if field.get("dtype") == "object"]
@@ -62,7 +62,7 @@ def reference_fields(attributes: Attributes) -> frozenset[str]:
 
 
 def is_compound(attributes: Attributes) -> bool:
-    """True if the elements of an array, of HDF5, are compounds as JSON, because they contain references."""
+    """True if the elements of an array of HDF5 are compounds that are shown as JSON, because they contain references."""
     return _JSON in attributes
 
 
@@ -78,7 +78,10 @@ def is_text(metadata: ArrayMetadata) -> bool:
 
 
 def reference(path: str) -> JSON:
-    """Return the JSON that attributes and compounds of HDF5 have for a reference; None for an empty path."""
+    """Return a reference to the object at `path` as HDF5's attributes and compounds have it in JSON.
+
+    None for an empty path.
+    """
     return {"_REFERENCE": {"source": ".", "path": path}} if path else None
 
 

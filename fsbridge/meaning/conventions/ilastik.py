@@ -33,9 +33,9 @@ def _axes(written: Written) -> Axes | None:
 
 
 def write(axes: Sequence[Axis], attributes: dict[str, JSON]) -> None:
-    """Add the sizes to attributes that have none, if all axes have a spacing in a unit of length. `axes`: slowest first.
+    """Add the sizes of elements to attributes that have none, if all axes have a spacing in a unit of length.
 
-    Steps backwards are no sizes, and a map has no voxels.
+    `axes`: slowest first. Negative steps are no sizes, and a map has no voxels.
     """
     sizes = [_micrometers(axis) for axis in axes]
     if sizes and None not in sizes:

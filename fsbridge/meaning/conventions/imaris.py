@@ -60,7 +60,7 @@ def _part(share: float) -> int:
 
 
 def _numbers(attributes: Attributes, name: str, count: int) -> list[float] | None:
-    """Return the finite numbers that a text consists of; None if it does not consist of `count` of them."""
+    """Return the finite numbers that the text of an attribute lists; None unless there are exactly `count`."""
     words = _text(attributes, name).split()
     try:
         values = [finite(float(word)) for word in words]
@@ -84,7 +84,7 @@ def _text(attributes: Attributes, name: str) -> str:
 
 
 def _bytes(letter: JSON) -> bytes | None:
-    """Return the bytes of a letter. The HDF5 format writes those that are no text in base64."""
+    """Return the bytes of a letter. The HDF5 format writes bytes that are no text in base64."""
     encoded = letter.get("_BASE64") if isinstance(letter, dict) else None
     try:
         if isinstance(encoded, str):

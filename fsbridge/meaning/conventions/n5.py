@@ -47,7 +47,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
 
 
 def _greatest(written: Written) -> int | None:
-    """Return the greatest label: that of the array, or of one of two groups above, as Paintera has levels between them."""
+    """Return the greatest label as the array says it, or one of the two groups above: Paintera has levels between them."""
     dtype = written.metadata.dtype.numpy
     if dtype is None or dtype.kind != "u":
         return None
@@ -56,7 +56,7 @@ def _greatest(written: Written) -> int | None:
 
 
 def _axes(written: Written) -> Axes | None:
-    """Return the axes from attributes of the array, or of a group above it, whose resolution is that of the full size."""
+    """Return the axes by the attributes of the array, or of a group above it with the resolution of the full size."""
     own, rank, names = written.attributes, written.rank, written.names
     factors = numbers(own.get("downsamplingFactors"), rank)
     for above, attributes in enumerate((own, *written.groups)):
@@ -90,7 +90,7 @@ def _of_its_level(scale: Sequence[float], factors: Sequence[float], groups: Sequ
 
 
 def _resolution(attributes: Attributes, rank: int) -> tuple[list[float] | None, Sequence[JSON]]:
-    """Return the scale (None: there is none) and the units that attributes of one group or array give."""
+    """Return the scale and the units that the attributes of one group or array give. The scale is None if there is none."""
     units = one_each(attributes.get("units"), rank)
     scale = numbers(attributes.get("resolution"), rank)
     if scale is not None:

@@ -30,7 +30,10 @@ _TOLERANCE = 1e-6
 
 
 class Spacing(NamedTuple):
-    """Attributes of the axes, in the array's own order. A list is empty unless the source has an entry for every axis."""
+    """The attributes by which N5 describes axes, in the array's own order.
+
+    A list is empty unless the source has an entry for every axis.
+    """
 
     names: tuple[str | None, ...] = ()
     units: tuple[str, ...] = ()
@@ -39,7 +42,7 @@ class Spacing(NamedTuple):
 
 
 def spacing_of(axes: Axes, first: Axes | None) -> Spacing:
-    """Return what N5 says of axes. `first`: those of the first level of the array's image, if it is a level of one."""
+    """Return how N5 describes axes. `first`: the axes of the first level of the array's image, if it is a level of one."""
     labels = tuple(axis.name for axis in axes)
     scales = tuple(axis.scale for axis in axes if axis.scale is not None and axis.scale > 0)
     if not axes or len(scales) < len(axes):
@@ -50,7 +53,10 @@ def spacing_of(axes: Axes, first: Axes | None) -> Spacing:
 
 
 def _factors(scales: tuple[float, ...], first: Axes | None) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Return `resolution` and `downsamplingFactors` of a level; its own scales and no factors if these are no integers."""
+    """Return `resolution` (of the first level) and `downsamplingFactors` of a level.
+
+    If the factors are no integers, return the level's own scales and no factors.
+    """
     full = tuple(axis.scale for axis in first or () if axis.scale is not None and axis.scale > 0)
     if len(full) < len(scales):
         return scales, ()
@@ -64,9 +70,9 @@ def _factors(scales: tuple[float, ...], first: Axes | None) -> tuple[tuple[float
 def array_attributes(
     attributes: Attributes, names: Sequence[str | None], spacing: Spacing, turned: bool, taken: frozenset[str]
 ) -> dict[str, JSON]:
-    """Return an array's attributes. `names`: of its dimensions; `turned`: it appears with its axes reversed.
+    """Return an array's attributes. `names`: of its dimensions; `turned`: the array appears with its axes reversed.
 
-    `taken`: names that N5 itself defines. An attribute of such a name gets another one.
+    `taken`: names that N5 itself defines. An attribute with such a name gets another one.
     """
     rank = len(names)
     unfit = {name for name in _AXES if name in attributes and not _describes_axes(name, attributes[name], rank)}
@@ -87,7 +93,10 @@ def array_attributes(
 
 
 def _describes_axes(name: str, value: JSON, rank: int) -> bool:
-    """True if N5 readers accept the value of an attribute in `_AXES`. In `axes`, only empty labels may be repeated."""
+    """True if N5 readers accept `value` for the attribute `name`, one of `_AXES`.
+
+    In `axes`, only empty labels may repeat.
+    """
     if not isinstance(value, list | tuple) or len(value) != rank:
         return False
     if name == "resolution":

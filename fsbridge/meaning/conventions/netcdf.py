@@ -16,7 +16,7 @@ netCDF's own programs do not show them, and they are wrong for another file, whe
 
 
 def without_notes(attributes: Attributes) -> dict[str, JSON]:
-    """Return an object's attributes without netCDF's notes."""
+    """Return an object's attributes without those that netCDF-C writes for itself."""
     return {name: value for name, value in attributes.items() if name not in _NOTES}
 
 
@@ -33,7 +33,7 @@ def refusal(name: str) -> str | None:
 
 
 def too_long(name: str) -> str | None:
-    """Return why netCDF cannot have anything of that name; None if it can."""
+    """Return why netCDF cannot have a name, which is only about its length; None if it can."""
     long = len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES
     return f"netCDF has no names of more than {NAME_BYTES} bytes" if long else None
 

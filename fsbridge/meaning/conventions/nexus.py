@@ -42,9 +42,9 @@ def _names(written: Written) -> Sequence[JSON]:
 
 
 def _by_number(written: Written) -> Sequence[JSON]:
-    """Return the arrays beside by their attribute `axis`, which is 1 for the dimension that varies fastest.
+    """Return for each dimension the array beside that has its number in the attribute `axis`; 1 is the fastest dimension.
 
-    Of several for one dimension, the one counts whose `primary` is 1.
+    Of several for one dimension, the one with `primary` 1 counts.
     """
     by_dimension: list[dict[str, bool]] = [{} for _ in range(written.rank)]
     for name in written.members():

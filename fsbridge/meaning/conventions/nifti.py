@@ -50,7 +50,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
 
 
 def _header(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], str | None] | None:
-    """Return matrix and unit of a header; None if it is none, or says no place."""
+    """Return the matrix and the unit that a header gives; None if it is no header, or says nothing of a place."""
     from nibabel.nifti1 import Nifti1Header
     from nibabel.nifti2 import Nifti2Header
     from nibabel.spatialimages import HeaderDataError
@@ -70,7 +70,7 @@ def _header(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], str | Non
 
 
 def _finer(axes: Axes, finest: Axes, places: Sequence[int]) -> NDArray[np.float64] | None:
-    """Return the matrix from indexes x, y, z of a level to those of the finest; None if it is not known."""
+    """Return the matrix that converts indexes x, y, z of a level to indexes of the finest level; None if it is not known."""
     matrix = np.eye(4)
     for row, place in enumerate(places):
         own, first = axes[place], finest[place]

@@ -41,7 +41,10 @@ def _array(written: Written, known: Meaning) -> Meaning:
 
 
 def _describe(written: Written, name: str) -> str | None:
-    """Return the description of an array, or of the series whose `data` it is; None for the text that stands for none."""
+    """Return the description of an array, or of the series that has it as `data`.
+
+    None if there is none, or only a placeholder.
+    """
     holder = written.groups[0] if name == "data" else written.attributes if TYPE in written.attributes else {}
     described = text(holder.get("description"))
     return None if described in ("no description", "") else described
@@ -73,7 +76,7 @@ def _group(attributes: Attributes, known: GroupMeaning) -> GroupMeaning:
 
 
 def index_name(column: str) -> str:
-    """Return the name of the array that would say where the rows of a column end."""
+    """Return the name of the array that says where the rows of a column end, if there is one."""
     return f"{column}{_INDEX}"
 
 

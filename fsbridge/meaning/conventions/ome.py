@@ -55,7 +55,7 @@ _ORIENTATIONS: Mapping[str, Orientation] = {
 
 
 class ImageLevel(NamedTuple):
-    """An array as a level of an image: its entry of `multiscales` and of `datasets`, and its number there.
+    """An array as a level of an image: its entries in `multiscales` and in `datasets`, and its number there.
 
     `holder`: the attributes beside `multiscales`; `group`: what the image's group is called, if that is known.
     """
@@ -69,7 +69,10 @@ class ImageLevel(NamedTuple):
 
 
 def level_of(groups: Sequence[Attributes], names: Sequence[str]) -> ImageLevel | None:
-    """Return the level of an image that the array at the path `names` is; `groups` as in `Written`."""
+    """Return as which level of an image the array at the path `names` is listed; None if as none.
+
+    `groups`: see `Written`.
+    """
     for above, attributes in enumerate(groups, 1):
         holder = _holder(attributes)
         path = "/".join(names[-above:])
@@ -153,7 +156,7 @@ def _channel(channel: JSON) -> Channel:
 
 
 def _axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> tuple[Axes, Affine | None] | None:
-    """Return the axes of a level, and how its dimensions are turned to them; None if COSEM's `transform` says it.
+    """Return the axes of a level, and how its dimensions are turned against them. None if COSEM's `transform` describes it.
 
     A dimension that runs along one axis has this axis. Dimensions that run along several axes share these, in their order.
     """
@@ -195,7 +198,7 @@ def _axis(written: JSON) -> Axis:
 
 
 def _parts(matrix: Matrix) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield dimensions and axes that belong together: the matrix of each part is zero outside of it."""
+    """Yield groups of dimensions and axes that belong together: outside of each group, their part of the matrix is zero."""
     rank = len(matrix) - 1
     used = matrix[:rank, :rank] != 0
     left = {*range(rank)}
@@ -218,13 +221,13 @@ def _affine(matrix: Matrix, turned: Sequence[tuple[int, int]]) -> Affine | None:
 
 
 def _reverse(affine: Affine, rank: int) -> Affine:
-    """Return the transformation for dimensions in reversed order."""
+    """Return the same transformation for the dimensions in reversed order."""
     dimensions = tuple(rank - 1 - dimension for dimension in reversed(affine.dimensions))
     return Affine(dimensions, tuple(row[::-1] for row in reversed(affine.matrix)), affine.offset[::-1])
 
 
 def _written_axes(scales: Attributes, dataset: Attributes) -> JSON:
-    """Return the axes of OME-Zarr 0.6: those of the coordinate system that the dataset is transformed to."""
+    """Return a level's axes as they are written. In OME-Zarr 0.6 they are those of the coordinate system of the dataset."""
     if "coordinateSystems" not in scales:
         return scales.get("axes")
     outputs = [transform.get("output") for transform in dicts(dataset, "coordinateTransformations")]
@@ -236,7 +239,8 @@ def _written_axes(scales: Attributes, dataset: Attributes) -> JSON:
 def _transformations(scales: Attributes, dataset: Attributes) -> Iterator[Attributes]:
     """Yield the transformations of a dataset, in the order in which they apply.
 
-    Before version 0.6, those of the whole image follow. In 0.6 they lead to further coordinate systems, and are left out.
+    Before version 0.6, the transformations of the whole image follow. In 0.6 those lead to further coordinate systems, and
+    are left out.
     """
     above = () if "coordinateSystems" in scales else dicts(scales, "coordinateTransformations")
     yield from (*dicts(dataset, "coordinateTransformations"), *above)
@@ -307,7 +311,7 @@ def _whole(value: JSON) -> int | None:
 
 
 def _sides(written: JSON) -> tuple[str, ...]:
-    """Return the names of rows or columns; empty if one has no name, or if there are too many."""
+    """Return the names of rows or columns; none if one lacks a name, or if there are too many."""
     sides = written if isinstance(written, list) else []
     names = [text(one.get("name")) if isinstance(one, dict) else None for one in sides]
     named = tuple(name for name in names if name is not None)
@@ -325,7 +329,7 @@ def _is_index(value: JSON, count: int) -> bool:
 
 
 def names_of_members(attributes: Attributes) -> set[str]:
-    """Return the members that lists of images name, whatever they are: the first part of each path."""
+    """Return the names of the members that the lists of images mention, whatever they are: the first part of each path."""
     datasets = (dataset for scales in dicts(_holder(attributes), "multiscales") for dataset in dicts(scales, "datasets"))
     paths = (dataset.get("path") for dataset in datasets)
     return {path.strip("/").partition("/")[0] for path in paths if isinstance(path, str)}

@@ -37,7 +37,7 @@ def compose(transformations: Iterable[Attributes], rank: int, depth: int = 0) ->
 
 
 def is_scaled(transformations: Iterable[Attributes], depth: int = 0) -> bool:
-    """True if some transformation says how far elements lie from each other. The identity and translations do not."""
+    """True if some transformation says how far apart elements are. The identity and translations do not."""
     kinds = [(one, one.get("type")) for one in transformations]
     nested = [one for one, kind in kinds if kind in ("sequence", "byDimension", "bijection", "inverseOf")]
     if any(kind in ("scale", "affine", "rotation") for _, kind in kinds):
@@ -46,7 +46,7 @@ def is_scaled(transformations: Iterable[Attributes], depth: int = 0) -> bool:
 
 
 def _inner(transformation: Attributes) -> Iterable[Attributes]:
-    """Return what a transformation is made of."""
+    """Return the transformations that a transformation consists of."""
     listed = [*dicts(transformation, "transformations")]
     alone = [transformation.get(name) for name in ("forward", "transformation")]
     own = [one.get("transformation") for one in listed]

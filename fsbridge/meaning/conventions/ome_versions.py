@@ -61,9 +61,9 @@ def in_zarr3(attributes: Mapping[str, JSON], names: Sequence[str]) -> dict[str, 
 
 
 def ome_names(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the `dimension_names` that OME-Zarr 0.5 demands of a level of an image that is converted from 0.4 to 0.5.
+    """Return the `dimension_names` that OME-Zarr 0.5 demands of an array, if it is a level of an image converted from 0.4.
 
-    `groups` and `names` as in `Written`. None if no such image lists the array, or does not name all of its axes.
+    `groups`, `names`: see `Written`. None if no such image lists the array, or if the image does not name all axes.
     """
     converted = [in_zarr3(attributes, names[:-above]) for above, attributes in enumerate(groups, 1)]
     images = [{} if new == old else new for new, old in zip(converted, groups, strict=True)]
@@ -76,7 +76,7 @@ def _is(part: Mapping[str, JSON], version: str) -> bool:
 
 
 def _suffix(part: Mapping[str, JSON]) -> str:
-    """Return what follows the version, as in `0.5-dev-spatialdata`."""
+    """Return the part of the version after its numbers, as in `0.5-dev-spatialdata`."""
     _, dash, rest = str(part["version"]).partition("-")
     return dash + rest
 

@@ -20,7 +20,7 @@ _RASTER = _SHAPES = ("0.2", "0.3")
 
 
 def of_zarr(attributes: Mapping[str, JSON], zarr_format: Literal[2, 3]) -> dict[str, JSON]:
-    """Return the attributes of a group with SpatialData's version for that Zarr format."""
+    """Return the attributes of a group, with the version of SpatialData that belongs to this Zarr format."""
     copy = dict(attributes)
     own, encoding = copy.get(_OWN), copy.get("encoding-type")
     if copy.get("spatialdata-encoding-type") == "ngff:regions_table":

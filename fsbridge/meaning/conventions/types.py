@@ -53,7 +53,7 @@ def _names(described: Mapping[str, JSON], path: Path = ()) -> Iterator[tuple[Pat
 
 
 def _padding(described: Mapping[str, JSON], path: Path = ()) -> Iterator[Path]:
-    """Yield fields that the HDF5 format makes of gaps: they are called `_gap` and a number that is free."""
+    """Yield the fields that the HDF5 format makes of gaps. They are called `_gap`, followed by a number that is free."""
     while described.get("class") == "array":
         described = described["base"]
     fields = described.get("fields", ())
@@ -83,7 +83,7 @@ def _lists(metadata: ArrayMetadata) -> str | None:
 
 
 def _has_letters(metadata: ArrayMetadata) -> bool:
-    """True if the last dimension has the letters of texts, as xarray reads arrays with names of dimensions."""
+    """True if the last dimension runs along the letters of texts, as xarray reads arrays with named dimensions."""
     dtype, names = metadata.dtype.numpy, metadata.dimension_names
     is_letter = dtype is not None and dtype.kind == "S" and dtype.itemsize == 1
     return is_letter and len(metadata.shape) > 1 and names is not None and names[-1] is not None

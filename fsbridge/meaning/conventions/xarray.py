@@ -36,7 +36,7 @@ _TRUTH = {0: "FALSE", 1: "TRUE"}
 
 
 def dimension_names(attributes: Attributes, rank: int) -> tuple[str | None, ...] | None:
-    """Return the names of dimensions. The attribute itself stays."""
+    """Return the names of dimensions that an attribute gives. The attribute itself stays."""
     names = attributes.get(DIMENSIONS)
     if isinstance(names, list) and len(names) == rank and rank and all(isinstance(name, str) for name in names):
         return tuple(names)
@@ -65,7 +65,7 @@ def missing_value(metadata: ArrayMetadata) -> int | float | None:
 
 
 def fills_with_nan(metadata: ArrayMetadata) -> bool:
-    """True if xarray finds NaN to stand for missing elements because Zarr v2 fills chunks with it."""
+    """True if xarray takes NaN for missing elements only because Zarr v2 fills chunks with it."""
     dtype, fill = metadata.dtype.numpy, metadata.fill
     if dtype is None or dtype.kind != "f" or not isinstance(fill, bytes) or ".zarray" not in metadata.native:
         return False
@@ -79,7 +79,7 @@ def _number(written: JSON, real: bool) -> int | float | None:
 
 
 def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
-    """The source's attributes, with numbers where xarray wants numbers."""
+    """Return the source's attributes, with numbers where xarray wants numbers."""
     # netCDF has lists of one number, from which xarray makes arrays of objects.
     shown = {name: single(value) if name in PACKED else value for name, value in metadata.shown_attributes().items()}
     if isinstance(shown.get(FILL_VALUE), str) and (missing := missing_value(metadata)) is not None:
@@ -90,7 +90,7 @@ def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
 def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
     """Return the attributes for Zarr v3, with the marker of missing elements.
 
-    A source that is Zarr v3 has its own, with a marker that is a plain number spelled as xarray reads it.
+    If the source is Zarr v3, they are its own, but a marker that is a plain number is spelled as xarray reads it.
     """
     missing = missing_value(metadata)
     if _is_zarr3(metadata):
@@ -103,14 +103,14 @@ def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 
 def legible(metadata: ArrayMetadata) -> dict[str, JSON]:
-    """Return the attributes for people: a number that is written in base64 is a number, or the name of one."""
+    """Return the attributes for people. A number that is written in base64 becomes a number, or the name of one."""
     shown = without_notes(metadata.shown_attributes())
     missing = missing_value(metadata) if isinstance(shown.get(FILL_VALUE), str) else None
     return shown if missing is None else {**shown, FILL_VALUE: _spell_number(missing)}
 
 
 def comparable(metadata: ArrayMetadata, other: ArrayMetadata) -> dict[str, JSON]:
-    """Return the attributes for comparing with `other`, of any format: what a format says in another place is no attribute.
+    """Return the attributes for comparing with `other`, of any format. What a format says elsewhere is no attribute.
 
     NaN counts as missing without a marker, so a marker that is NaN says nothing. A fill value of 0 in Zarr v2 may stand for
     missing elements or for nothing, so it is a marker only if the other array has one.
@@ -131,13 +131,13 @@ def comparable(metadata: ArrayMetadata, other: ArrayMetadata) -> dict[str, JSON]
 
 
 def names_of(metadata: ArrayMetadata) -> tuple[str | None, ...] | None:
-    """Return the names of dimensions, of Zarr v3 also those that are only in the attribute."""
+    """Return the names of dimensions; for Zarr v3 also those that only an attribute gives."""
     names = metadata.dimension_names
     return dimension_names(metadata.attributes, len(metadata.shape)) if names is None and _is_zarr3(metadata) else names
 
 
 def is_truth(metadata: ArrayMetadata) -> bool:
-    """True if numbers stand for true and false."""
+    """True if the numbers 0 and 1 stand for false and true."""
     dtype = metadata.dtype.numpy
     return single(metadata.attributes.get(TYPE)) == "bool" and dtype is not None and dtype.kind in "iu"
 
@@ -155,8 +155,8 @@ def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:
 
     zarr-python fills absent chunks with it, but xarray, GDAL and netCDF-C also take it for "missing". So it is the source's
     marker of missing elements, if there is one. An array without a marker but with dimension names, which xarray opens, gets
-    null: else its zeros would be missing. Where this is not what fills the source's own absent chunks, the layout shows
-    those as files (`layouts/chunk_variants.py`). A source that is Zarr v2 itself keeps what it says.
+    null, because its zeros would count as missing otherwise. If it differs from what fills the source's own absent chunks,
+    the layout shows those as files (`layouts/chunk_variants.py`). A source that is Zarr v2 itself keeps its own.
     """
     own = metadata.fill if isinstance(metadata.fill, bytes) else bytes(metadata.dtype.itemsize)
     dtype = metadata.dtype.numpy
