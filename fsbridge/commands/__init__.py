@@ -41,7 +41,7 @@ CTL = "ctl"
 
 
 class Command(Protocol):
-    """What each module of a command has."""
+    """What the module of each command defines."""
 
     def make_parser(self, program: str) -> Parser:
         """Return the parser of the command's arguments; `program` is how it was called."""

@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def group(self, title: str) -> argparse._ArgumentGroup:
-        """Return the group of options with that title. It is made if there is none."""
+        """Return the group of options with that title. Make it if there is none yet."""
         groups = (group for group in self._action_groups if group.title == title)
         return next(groups, None) or self.add_argument_group(title)
 
@@ -71,7 +71,7 @@ def add_format(parser: Parser) -> None:
 
 
 def add_tree(parser: Parser) -> None:
-    """Add the options that choose the files of the tree, and those for making them: memory, disk, and what is checked."""
+    """Add the options that choose the files of the tree, and those about making them: memory, disk, and checks."""
     from fsbridge.layouts.files.filetypes import CHOICES
 
     add = parser.group(SHOW).add_argument
@@ -218,7 +218,10 @@ def add_reading(parser: Parser) -> None:
 
 
 def make_config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: Any) -> Config:
-    """Return the Config of a command with all shared options, for the source `given`. `more`: other fields of it."""
+    """Return the Config of a command that has all shared options, for the source `given`.
+
+    `more`: other fields of the Config.
+    """
     optional = {name: getattr(args, name) for name in ("cache_size", "files", "spill_size")}
     more |= {name: value for name, value in optional.items() if value is not None}
     if "include_nodes" in args:
@@ -244,7 +247,7 @@ def make_config(args: argparse.Namespace, given: str, mountpoint: str = "", **mo
 
 
 def split_place(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return SOURCE and the names of PATH, from `SOURCE//PATH`.
+    """Split `SOURCE//PATH` into SOURCE and the names of PATH.
 
     A local `//` is only a doubled slash, and all of `text` is the source, if nothing lies at SOURCE, or if SOURCE is a
     plain directory without a store's documents and the whole path exists.
@@ -263,7 +266,7 @@ def split_place(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def join_place(source: str, place: str) -> str:
-    """Return the place that `NAME//PATH` means if NAME stands for `source`, which may have a //PATH of its own."""
+    """Replace NAME in `NAME//PATH` by `source`, for which NAME stands. `source` may have a //PATH of its own."""
     path = parse_place(place)[1]
     if not path:
         return source
@@ -271,7 +274,7 @@ def join_place(source: str, place: str) -> str:
 
 
 def looks_like_a_store(path: str) -> bool:
-    """Return whether a path is a file, or a directory with a document that stores have."""
+    """Return whether a path is a file, or a directory with a document as stores have."""
     names = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "attributes.json")
     return os.path.isfile(path) or any(os.path.isfile(os.path.join(path, name)) for name in names)
 

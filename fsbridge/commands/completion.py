@@ -43,7 +43,7 @@ def make_parser(program: str) -> Parser:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Print the script."""
+    """Print the completion script of a shell."""
     args = make_parser(program).parse_args(argv)
     write(script(args.shell).encode())
     return 0

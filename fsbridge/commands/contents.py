@@ -48,13 +48,8 @@ Kind: TypeAlias = Literal["group", "array", "directory", "link", "unreadable"]
 class Row:
     """One member of a hierarchy. Fields that do not apply to its `kind`, or are not known, are None.
 
-    A `directory` holds other files alone, which belong to no array or group. `others`: how many other files lie in the
-    member's directory, and their bytes. `hidden`: by layout, the names of those in whose place it shows files of its own.
-    `reason` says why it, or its chunks, cannot be read; `note` what is not known about it although it can be read.
-    `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks;
-    `stored_bytes` and `decoded_bytes` are those of all stored chunks, and of all elements. `axes`, `unit`, `missing`,
-    `fill`, `packing`, `place` and `image` say what an array means (`member_meaning.facts`).
-    `left_out`: by layout, why an array is not shown in it. `files`: what the layout files lists, and opens by name.
+    A `directory` holds only other files, which belong to no array or group. `others`: number and bytes of the other files in
+    the member's directory. `hidden`: by layout, the names of the other files that its own files replace.
     """
 
     path: str
@@ -85,7 +80,7 @@ class Row:
 
 
 def read(config: Config) -> tuple[str, list[Row]]:
-    """Return the name of the format, and the member at `config.inside` with all below; SetupError if it cannot be opened.
+    """Return the name of the format, and a row for each member from `config.inside` on. SetupError if that cannot be opened.
 
     Each array's row says what the layouts of `config` leave out of it. An interrupt does not wait for a remote store.
     """
@@ -130,7 +125,7 @@ def _read_member(opened: Source, config: Config, layouts: Sequence[Layout]) -> t
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """What all members share. `remote`: opening a member takes requests, so many members are opened at a time."""
+    """What the rows of all members share. `remote`: opening a member takes requests, so many are opened at a time."""
 
     root: Group | Array
     layouts: Sequence[Layout]
@@ -140,7 +135,7 @@ class _Survey:
 
 
 class _Around:
-    """What stands around the arrays of a group, and tells what they mean. It is looked at when the first array is met."""
+    """The surroundings of a group's arrays, which tell what the arrays mean. Looks around when the first array is met."""
 
     def __init__(self, group: SourceMember | None) -> None:
         """`group`: None for an array that is the root."""
@@ -160,7 +155,7 @@ class _Around:
 
 
 def walk(root: Group | Array, depth: int, layouts: Sequence[Layout] = ()) -> Iterator[Row]:
-    """Yield one row per member of a hierarchy that belongs to no source, each group before its members.
+    """Yield one row for each member of a hierarchy without a source, each group before its members.
 
     The root's path is `/`. `depth` limits nested groups.
     """
@@ -170,7 +165,10 @@ def walk(root: Group | Array, depth: int, layouts: Sequence[Layout] = ()) -> Ite
 
 
 def _walk_node(path: str, node: Node, depth: int, survey: _Survey, at: SourceMember, around: _Around) -> Iterator[Row]:
-    """Yield the rows of a node. `at`: where it is; `around`: what stands around it."""
+    """Yield the rows of a node and of everything below it.
+
+    `at`: its path in the source; `around`: its group's surroundings.
+    """
     if isinstance(node, Link):
         assert at.above is not None
         yield Row(path, "link", target=node.target, note=dead_end(survey.root, at.above.names, node))
@@ -225,7 +223,7 @@ def _count(others: Iterable[OtherFile]) -> dict[str, int] | None:
 
 
 def _find_hidden(others: Iterable[OtherFile], at: SourceMember, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
-    """Return the names of other files in whose place the layouts show files of their own, by layout."""
+    """Return by layout the names of other files that the layout replaces by files of its own."""
     names, by_layout = sorted(file.name for file in others), dict[str, list[str]]()
     for layout in layouts if names and not at.names else ():  # below the root, the layout files has none of them
         shown = PathDirectory(layout, at).refresh()
@@ -234,7 +232,7 @@ def _find_hidden(others: Iterable[OtherFile], at: SourceMember, layouts: Sequenc
 
 
 def _list_files(path: str, node: Group | Array, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
-    """Return the files that the layout files has for a node, if it is one of the `layouts`."""
+    """Return the files that the layout `files` shows for a node; None if that is none of the `layouts`."""
     array, name = as_array(node), path.rpartition("/")[2]
     named = (
         layout.group_file_names(name, cast(Group, node)) if array is None else layout.file_names(name, array.metadata)
@@ -244,7 +242,7 @@ def _list_files(path: str, node: Group | Array, layouts: Sequence[Layout]) -> di
 
 
 def _count_stored_bytes(chunks: Chunks, rank: int, remote: bool) -> int | None:
-    """Return the bytes of all stored chunks; None if the store does not tell them without more reading."""
+    """Return the bytes of all stored chunks; None if the store does not tell them without further reading."""
     indices: list[Index] = [()]
     for _ in range(rank):
         indices = [(*prefix, number) for prefix in indices for batch in chunks.scan(prefix) for number, _ in batch]

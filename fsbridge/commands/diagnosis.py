@@ -69,7 +69,7 @@ CLOCK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A finding about one subject. `mend`: the command or change that helps."""
+    """A finding about one subject. `mend`: the command or the change that helps."""
 
     subject: str
     state: State
@@ -79,7 +79,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as a mount meets it: the user, where things are, and what the kernel and Python tell of themselves."""
+    """A machine as a mount finds it: the user, where things are, and what the kernel and Python say about themselves."""
 
     user: int = field(default_factory=os.geteuid)
     device: str = "/dev/fuse"
@@ -289,7 +289,7 @@ def check_mounts() -> Iterator[Diagnosis]:
 
 
 def check_source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
-    """Yield the findings of `look` about a source. An error that it raises becomes a finding, too."""
+    """Yield the findings of `look` about a source. If `look` raises an error, that is a finding, too."""
     try:
         yield from look()
     except SetupError as error:
@@ -300,7 +300,7 @@ def check_source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator
 
 
 def check_all(path: str, look: Callable[[], Iterator[Diagnosis]] | None) -> Iterator[Diagnosis]:
-    """Yield all findings; `look` makes those about a source, if one was named."""
+    """Yield all findings. `look` yields those about the source at `path`; None if no source was named."""
     yield from check_machine(Machine())
     yield from check_mounts()
     if look is not None:

@@ -78,7 +78,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 
 def _try_source(config: Config) -> Iterator[Diagnosis]:
-    """Open the source of `config`. Yields one finding for that, and one for each codec."""
+    """Open the source of `config`. Yield one finding about the source, and one about each codec."""
     from fsbridge.decoded.cache import ChunkCache
     from fsbridge.formats.open import open_source
 
@@ -118,7 +118,7 @@ def _walk_arrays(path: str, node: Node, depth: int) -> Iterator[tuple[str, Array
 
 
 def _try_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: Config) -> Diagnosis | None:
-    """Decode the first stored chunk of `array` and return the finding; None if nothing is stored."""
+    """Decode the first stored chunk of `array` and return the finding; None if no chunk is stored."""
     from fsbridge.decoded.chunks import DecodedChunks
 
     subject = f"codec {codec}"

@@ -28,7 +28,7 @@ def make_parser(program: str) -> Parser:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Make the link, or take it away."""
+    """Make the link to the helper of mount(8), or remove it."""
     args = make_parser(program).parse_args(argv)
     target = None
     if os.path.lexists(HELPER):
@@ -56,9 +56,9 @@ def _link(target: str) -> None:
 
 
 def _find_this_program() -> str:
-    """Return the absolute path of the program that runs this.
+    """Return the absolute path of the running program.
 
-    A name would not do, because mount(8) has neither the caller's PATH nor the virtual environment.
+    A mere name would not help mount(8), which has neither the caller's PATH nor the virtual environment.
     """
     beside = os.path.join(os.path.dirname(sys.executable), "fsbridge")
     for path in (make_absolute(sys.argv[0]), beside):

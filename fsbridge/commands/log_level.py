@@ -22,7 +22,7 @@ def make_parser(program: str) -> Parser:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Change the level."""
+    """Change the log level of mounts."""
     args = make_parser(program).parse_args(argv)
     from fsbridge.mount.running import ask_one
 

@@ -43,12 +43,12 @@ def add_options(parser: Parser) -> None:
 
 
 class LongWork:
-    """Begins, watches and ends one command's work on the sources of some places."""
+    """Starts, watches and ends the work of one command on the sources of some places."""
 
     def __init__(self, line: CommandLine, places: Sequence[str], waits: bool = False, remote: bool = False) -> None:
         """`waits`: a unit reads its objects one after the other, so a remote source needs many threads.
 
-        `remote`: each unit waits for a server even if the source is local.
+        `remote`: each unit waits for a server, even if the source is local.
         """
         self.progress = Progress(line.args.quiet)
         self._line = line
@@ -60,14 +60,14 @@ class LongWork:
         self._doers: Doers | None = None
 
     def run(self, make: Make) -> int:
-        """Do the work that `make(sources, places, problems, part)` returns; return the exit code."""
+        """Do the work that `make(sources, places, problems, part)` returns. Return the exit code."""
         try:
             return report(lambda problems: self._perform(make, problems))
         finally:
             self.progress.close()
 
     def _begin(self, sources: WorkSources) -> Doers:
-        """Start what does the units: a cluster, or threads of this process."""
+        """Start a cluster, or threads of this process, which do the units of work."""
         if self._args.dask is not None:
             try:
                 from fsbridge.unmounted.cluster import Cluster

@@ -58,7 +58,7 @@ def _list(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:
 def _list_directory(
     args: argparse.Namespace, tree: VirtualTree, path: str, below: str, lines: _NameLines, problems: Problems
 ) -> None:
-    """List a directory; `below`: its path from the one that was asked for."""
+    """List the directory at `path`. `below`: its path, counted from the directory that was asked for."""
     with problems.at(path or "/"):
         for name, attrs, _ in tree.list(path):
             place = f"{path}/{name}" if path else name
@@ -82,7 +82,7 @@ def _format_line(long: bool, tree: VirtualTree, path: str, shown: str, attrs: At
 
 
 class _NameLines:
-    """Lines of file names: as they are into a pipe, made printable for a terminal."""
+    """Prints file names line by line: unchanged into a pipe, and made printable at a terminal."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []

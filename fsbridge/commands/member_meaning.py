@@ -37,12 +37,12 @@ def list_facts(metadata: ArrayMetadata, meaning: Meaning) -> dict[str, Any]:
 
 
 def make_number(value: float) -> JSON:
-    """Return a number as JSON can write it: the word for it if it is not finite."""
+    """Return a number as JSON can have it: if it is not finite, the word for it."""
     return value if math.isfinite(value) else next(word for word, known in WORDS.items() if repr(known) == repr(value))
 
 
 def _find_fill(metadata: ArrayMetadata) -> JSON:
-    """Return the value that elements have where no chunk is stored; None if there is none, or no single one."""
+    """Return the value of elements in chunks that are not stored; None if there is none, or more than one."""
     fill, dtype = metadata.fill, metadata.dtype.numpy
     if not isinstance(fill, bytes):
         return fill
@@ -55,7 +55,7 @@ def _find_fill(metadata: ArrayMetadata) -> JSON:
 
 
 def _describe_axis(axis: Axis, length: int, positions: Positions | None) -> dict[str, JSON]:
-    """Return name and unit, and the spacing and the range as far as they are known; of dates, also their calendar."""
+    """Return name and unit of an axis, with spacing and range if they are known; for dates also the calendar."""
     fields: dict[str, JSON] = {"name": axis.name, "unit": axis.unit}
     if positions is not None and len(positions) == length:
         ends = positions[[0, -1]].tolist() if length else []

@@ -27,9 +27,9 @@ ATTRIBUTE_CHARACTERS = 1000
 
 
 def format_table(rows: Sequence[Row], width: int | None = None, detailed: bool = False, first: bool = False) -> str:
-    """Rows as aligned text columns, under a heading; the widest cells lose their middle, to fit into `width` columns.
+    """Return rows as aligned text columns under a heading. The widest cells lose their middle, to fit into `width` columns.
 
-    `detailed`: also attributes, and fill values of zero; `first`: those of the first row only.
+    `detailed`: also show attributes, and fill values of zero; `first`: show these of the first row only.
     """
     cells = [HEADING, *(tuple(map(printable, _make_cells(row))) for row in rows)]
     if width is not None:
@@ -43,7 +43,7 @@ def format_table(rows: Sequence[Row], width: int | None = None, detailed: bool =
 
 
 def _list_details(row: Row, detailed: bool) -> Iterator[str]:
-    """Yield the lines below a row."""
+    """Yield the lines that are shown below a row: its axes, its values, its attributes, and what layouts make of it."""
     texts = (_format_axes(row), _format_values(row, detailed), _format_place(row), _format_others(row), row.reason, row.note)
     yield from filter(None, texts)
     if detailed:
@@ -58,7 +58,10 @@ def _list_details(row: Row, detailed: bool) -> Iterator[str]:
 
 
 def _fit(cells: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
-    """Return the cells, cut where they do not fit: the widest column first; paths and counts are never cut."""
+    """Cut the cells that do not fit into `width` columns, those of the widest column first.
+
+    Paths and counts are never cut.
+    """
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     excess = sum(widths) + 2 * (len(widths) - 1) - width
     while excess > 0:
@@ -73,7 +76,7 @@ def _fit(cells: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
 
 
 def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` columns, without its middle."""
+    """Return `text` in at most `width` columns, if necessary without its middle."""
     if len(text) <= width:
         return text
     tail = (width - len(ELLIPSIS)) // 2
@@ -101,7 +104,7 @@ def _format_axes(row: Row) -> str | None:
 
 
 def _format_axis(axis: Mapping[str, JSON]) -> str:
-    """Return the text about an axis: `lat: -87.5 ... 87.5 degrees_north, step 5`."""
+    """Describe an axis: `lat: -87.5 ... 87.5 degrees_north, step 5`."""
     name, unit, first, last = axis["name"] or "?", symbol(axis["unit"]), axis.get("first"), axis.get("last")
     behind = f" {unit}" if unit else ""
     if first is None:
@@ -123,7 +126,7 @@ def _pick_words(axis: Mapping[str, JSON], *names: str) -> Iterator[str]:
 
 
 def _format_values(row: Row, detailed: bool) -> str | None:
-    """Return the text about elements: `values: in K, missing -9999, fill 0`."""
+    """Describe the elements: `values: in K, missing -9999, fill 0`; None if there is nothing to say."""
     packed = row.packing or {}
     parts = [
         f"in {row.unit}" if row.unit else "",
@@ -144,7 +147,7 @@ def _format_number(value: JSON) -> str:
 
 
 def _format_place(row: Row) -> str | None:
-    """Return the text about the map or the image that the array belongs to."""
+    """Describe the map or the image that the array belongs to; None if it belongs to none."""
     parts = []
     if row.place is not None:
         code, kind = row.place["epsg"], {True: "latitudes and longitudes", False: "a projection", None: None}

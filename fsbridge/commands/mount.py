@@ -137,7 +137,7 @@ def _mount(config: Config) -> int:
 
 
 def _is_empty(path: str) -> bool:
-    """True for an empty directory; false for one that may not be read, which opening it reports."""
+    """True if a directory is empty. False if it may not be read: opening it then reports that."""
     try:
         return not os.listdir(path)
     except OSError:
@@ -154,8 +154,8 @@ def parse(
 ) -> Config:
     """Return the Config that a mount command line asks for; SetupError for mistakes.
 
-    `sloppy` ignores unknown mount options. `file`: the user's file of settings, if it is another one than variables tell;
-    `machine_file`: that for all users.
+    `sloppy`: ignore unknown mount options. `file`: the user's file of settings; None: where the variables say.
+    `machine_file`: the file of settings for all users.
     """
     options = make_parser(program)
     first = options.parse_args(argv)
@@ -220,14 +220,17 @@ def helper(program: str, argv: Sequence[str], mount: Callable[[Config], int] = _
 
 
 class Sorted(NamedTuple):
-    """Options by owner. `own`: fsbridge's, as command line words (`--cache-size=64M`); `kernel`: as libfuse takes them."""
+    """Mount options, separated.
+
+    `own`: fsbridge's, as command line words (`--cache-size=64M`); `kernel`: as libfuse takes them.
+    """
 
     own: list[str]
     kernel: list[str]
 
 
 def split_options(text: str) -> list[str]:
-    """Return the options in `a,b=c`; a comma belongs to a value after a backslash (libfuse's rule) or in quotes."""
+    """Split `a,b=c` into options. A comma in a value is kept after a backslash (libfuse's rule) or in quotes."""
     options, current, quoted, escaped = [], "", False, False
     for char in text:
         if escaped:
@@ -274,7 +277,10 @@ def sort_options(options: Iterable[str], own: Mapping[str, bool], sloppy: bool =
 
 
 def split_environment_options(options: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-    """Return all other options, and the variables that `env.NAME=VALUE` and `env_file=PATH` set. Later ones win."""
+    """Return all other options, and the variables that `env.NAME=VALUE` and `env_file=PATH` set.
+
+    Of equal ones the last counts.
+    """
     others, variables = [], dict[str, str]()
     for option in options:
         name, _, value = option.partition("=")

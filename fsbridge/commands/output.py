@@ -22,7 +22,7 @@ LINE_SECONDS = 10.0
 
 
 class ReaderGone(Exception):
-    """The reader of standard output has seen enough (`| head`): the command ends without a message, with `exit_code`."""
+    """The reader of standard output has seen enough (`| head`). The command ends without a message, with `exit_code`."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ReaderGone(Exception):
 
 
 def show(text: str, unheard: int = 0) -> None:
-    """Print the line or lines `text`, as `write` does."""
+    """Print `text`, one line or several, as `write` writes."""
     write(os.fsencode(text + "\n"), unheard)
 
 
@@ -67,7 +67,7 @@ def format_size(number: float) -> str:
 
 
 class Progress:
-    """Shows how many bytes are done, the rate, the present path, and the time left if `expect` has set the total."""
+    """Shows how many bytes are done, the rate, and the present path. After `expect` also the time that is left."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet or sys.stderr is None
@@ -82,7 +82,7 @@ class Progress:
 
     @property
     def is_shown(self) -> bool:
-        """True if a bar is drawn, so that the total is needed."""
+        """True if a progress bar is drawn, so that the total is needed."""
         return self._bar is not None
 
     def expect(self, total: int) -> None:
@@ -92,14 +92,14 @@ class Progress:
                 self._bar.total = total + self._expected
 
     def begun(self, size: int) -> None:
-        """Add a file of a size that no listing tells to the total."""
+        """Add the size of a file to the total, because no listing has told it."""
         with self._lock:
             self._expected += size
             if self._bar is not None and self._bar.total is not None:
                 self._bar.total += size
 
     def done(self, path: str, count: int) -> None:
-        """Add bytes of a path that are done. Any thread may call it."""
+        """Add bytes that are done, and show their path. Any thread may call it."""
         if self._quiet or not count:
             return
         with self._lock:

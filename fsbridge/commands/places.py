@@ -18,7 +18,7 @@ NETCDF = ".nc"
 
 
 def split_member(text: str, form: str = "auto") -> Place:
-    """Return the store and the path in it that `text` means. `form`: the format that the user names, if any.
+    """Split `text` into the store and the path in it. `form`: the format that the user names, if any.
 
     Without `//`, the store is the HDF5 or zip file on the way, or the outermost store around a directory. A directory of a
     format that the user names is the store itself.
@@ -31,7 +31,7 @@ def split_member(text: str, form: str = "auto") -> Place:
 
 
 def _split_url(url: str, inside: tuple[str, ...]) -> Place:
-    """Split a URL behind the first name that promises a store."""
+    """Split a URL after the first name that looks like a store's."""
     from fsbridge.formats.detect import promised
 
     scheme, _, path = url.rpartition("://")
@@ -54,7 +54,7 @@ def _split_path(path: str, upwards: bool) -> Place:
 
 
 def _find_store_around(path: str) -> Place:
-    """Return the outermost store around a directory, as long as each directory on the way is of it."""
+    """Return the outermost store around a directory, as long as each directory on the way belongs to it."""
     from fsbridge.formats.detect import store_around
 
     whole = arguments.make_absolute(path)

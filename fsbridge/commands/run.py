@@ -38,7 +38,7 @@ def make_parser(program: str) -> Parser:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Mount what `argv` names, run its program, unmount, and end as the program did."""
+    """Mount what `argv` names, run the program in it, unmount, and end with the program's exit code."""
     words = list(argv)
     if "--" not in words:
         _, rest = make_parser(program).parse_known_args(words)  # or --help

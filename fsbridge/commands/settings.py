@@ -29,7 +29,7 @@ _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 
 
 class Setting(NamedTuple):
-    """The value of an option and where it is from."""
+    """The value of an option, and where it was set."""
 
     option: str
     """With hyphens: `cache-size`."""
@@ -38,7 +38,10 @@ class Setting(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """The settings in force besides the command line, by option. `source`: what a named source stands for, else None."""
+    """The settings in force besides the command line, by option.
+
+    `source`: what a named source stands for; None without a name.
+    """
 
     options: dict[str, Setting]
     source: Setting | None
@@ -51,7 +54,7 @@ class Settings(NamedTuple):
 def find_user_file() -> str:
     """Return the path of the user's settings file: in $XDG_CONFIG_HOME, else in $HOME/.config.
 
-    A $HOME that the user may not enter is another user's: runuser, setpriv and `docker run --user` leave it as it was.
+    A $HOME that the user may not enter belongs to another user: runuser, setpriv and `docker run --user` leave it unchanged.
     """
     given, home = (os.environ.get(name, "") for name in ("XDG_CONFIG_HOME", "HOME"))
     if given.startswith("/"):
@@ -68,9 +71,9 @@ def _may_enter(folder: str) -> bool:
 
 
 def find_own_file() -> str:
-    """Return the path of the settings file in the home directory that the user database tells.
+    """Return the path of the settings file in the home directory that the user database gives.
 
-    For the helper of mount(8), where the variables may be those of another user, and where they are unset.
+    The helper of mount(8) needs it, because the variables may be another user's there, or unset.
     """
     try:
         home = pwd.getpwuid(os.geteuid()).pw_dir
@@ -86,10 +89,10 @@ def read_settings(
     more: Mapping[str, str] | None = None,
     machine_file: str = MACHINE,
 ) -> Settings:
-    """Return the settings for `source`, which may be a name or SOURCE//PATH; SetupError names the wrong file and key.
+    """Return the settings for `source`, a name or SOURCE//PATH. SetupError for a mistake, with its file and key.
 
-    `parser` is that of `mount`; `file` that of the user; `more`: variables besides those of the environment;
-    `machine_file`: the file for all users.
+    `parser`: of `mount`; `file`: the user's file; `more`: variables besides those of the environment; `machine_file`: the
+    file for all users.
     """
     source = None if source is None else parse_place(source)[0]
     known = list_options(parser)
@@ -134,7 +137,7 @@ def spell(setting: Setting) -> list[str]:
 
 
 def has_settings() -> bool:
-    """True unless there is neither a file of settings nor a variable: then `read_settings` need not be asked."""
+    """True if there is a file of settings or a variable. Otherwise `read_settings` need not be called."""
     return any(map(os.path.lexists, (MACHINE, find_user_file()))) or any(name.startswith(VARIABLES) for name in os.environ)
 
 
@@ -212,7 +215,7 @@ def _read_environment(
 
 
 def _check(parser: argparse.ArgumentParser, setting: Setting) -> Setting:
-    """Return the setting if the parser takes it; SetupError says where the setting is from."""
+    """Return the setting if the parser accepts it. SetupError says where it was set."""
     try:
         parser.parse_args(["x", "x", *spell(setting)])
     except SetupError as error:

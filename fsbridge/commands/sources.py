@@ -32,7 +32,7 @@ FAILED = 1
 
 
 class Source(NamedTuple):
-    """A source, and the options in force for it."""
+    """A source, with the options in force for it."""
 
     args: argparse.Namespace
     """The options in force for this source."""
@@ -42,16 +42,16 @@ class Source(NamedTuple):
 
 
 class CommandLine:
-    """A parsed command line: `args` without any settings, and each source with its own."""
+    """A parsed command line: `args` without settings, and each source with the settings for it."""
 
     def __init__(self, parser: Parser, words: Sequence[str], left_out: Collection[str] = ()) -> None:
-        """`left_out`: options that are ignored in the settings, so that only the command line can give them."""
+        """`left_out`: options that are not taken from settings, so that only the command line can give them."""
         self.args = parser.parse_args(words)
         self._parser, self._words, self._left_out = parser, words, left_out
         self._sources: dict[str, Source] = {}
 
     def find_source(self, place: str) -> Source:
-        """Return the source of `SOURCE//PATH`; SetupError names the file of settings and the key that is wrong."""
+        """Return the source of `SOURCE//PATH`. SetupError for a mistake in the settings, with its file and key."""
         given = parse_place(place)[0]
         if not has_settings():
             return Source(self.args, given, False)
@@ -80,14 +80,14 @@ class CommandLine:
         return arguments.make_config(origin.args, source, inside=inside), parse_place(place)[1]
 
     def resolve_mount(self, place: str) -> Config:
-        """Return the Config of a mount of which PATH is the root."""
+        """Return the Config of a mount that has PATH as its root."""
         origin = self.find_source(place)
         source, inside = arguments.split_place(arguments.join_place(origin.text, place) if origin.is_named else place)
         return arguments.make_config(origin.args, source, inside=inside)
 
 
 class Problems:
-    """Errors as lines at the terminal, and how many there were."""
+    """Prints errors as lines at the terminal, and counts them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -103,7 +103,10 @@ class Problems:
 
     @contextmanager
     def at(self, place: str, absent: Callable[[], str] = lambda: "") -> Iterator[None]:
-        """Report errors of what is done for `place` and continue after it. `absent`: what helps if it is not there."""
+        """Return a context that reports errors about `place`, so that the command continues.
+
+        `absent`: what helps if it is missing.
+        """
         try:
             yield
         except SetupError:
@@ -113,12 +116,12 @@ class Problems:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command."""
+        """The exit code of the command: 1 after an error, else 0."""
         return FAILED if self.count else 0
 
 
 class Trees:
-    """The sources that a command line names, each opened once."""
+    """The sources that a command line names. Each is opened only once."""
 
     def __init__(self, line: CommandLine) -> None:
         self._line = line
@@ -134,7 +137,7 @@ class Trees:
         return self._opened[config], path
 
     def elsewhere(self, place: str) -> str:
-        """Return a hint if `SOURCE//PATH` is not there, but would be in the layout files; else an empty text."""
+        """Return a hint if `SOURCE//PATH` exists only in the layout `files`; else an empty text."""
         from fsbridge.unmounted import VirtualTree
 
         config, path = self._line.resolve(place)
@@ -154,7 +157,7 @@ class Trees:
 
 
 def describe_target(tree: VirtualTree, path: str, attrs: Attrs, problems: Problems) -> str:
-    """Return ` -> TARGET`, to be shown behind the name of a link; empty for what is no link, or cannot be read."""
+    """Return ` -> TARGET`, which is shown after the name of a link; empty if it is no link, or cannot be read."""
     if attrs.kind == "link":
         with problems.at(path):
             return f" -> {tree.target(path)}"
@@ -162,7 +165,7 @@ def describe_target(tree: VirtualTree, path: str, attrs: Attrs, problems: Proble
 
 
 def read(parser: Parser, words: Sequence[str], work: Callable[[argparse.Namespace, Trees, Problems], None]) -> int:
-    """Do `work`, which gets the parsed `words` and opens trees by name, and return the exit code."""
+    """Do `work` and return the exit code. `work` gets the parsed `words`, and opens trees by name."""
     line = CommandLine(parser, words)
     trees = Trees(line)
 

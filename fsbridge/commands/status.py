@@ -105,13 +105,16 @@ def _look(mountpoint: str | None) -> Answers:
 
 
 def make_document(status: MountStatus) -> dict[str, Any]:
-    """Return what the JSON output says about one mount."""
+    """Return what `--json` prints about one mount."""
     mount = {name: getattr(status.mount, name) for name in status.mount.__slots__ if name != "socket"}
     return {**mount, **status.answer, "state": status.state}
 
 
 def _compute_rates(status: MountStatus, look: Answers, before: Answers | None) -> Mapping[str, float]:
-    """Return requests, bytes read and decoded per second since the look before; empty if one of the two is unknown."""
+    """Return requests, bytes read and bytes decoded per second since the look `before`.
+
+    Empty unless both looks have an answer.
+    """
     then = next((other for other in before.statuses if other.mount == status.mount), None) if before else None
     if before is None or then is None:
         return {}
@@ -202,7 +205,7 @@ Values = Callable[[Mapping[str, Any]], Mapping[tuple[str, str], float]]
 
 
 class Metric(NamedTuple):
-    """One metric of each mount."""
+    """One metric, which every mount has."""
 
     name: str
     kind: str
@@ -240,7 +243,9 @@ METRICS = (
 
 
 def format_metrics(statuses: Sequence[MountStatus]) -> str:
-    """Return the metrics of all mounts that have answered, and for each mount whether it did, in the format of Prometheus.
+    """Return the metrics of all mounts that have answered, in the format of Prometheus.
+
+    For each mount, say whether it answered.
 
     node_exporter's textfile collector and scrapers take it.
     """

@@ -12,7 +12,7 @@ from fsbridge.errors import printable
 
 
 class _Lines(logging.Formatter):
-    """Formats a record like an error of a command: on one line, even if quoted names contain line breaks."""
+    """Formats a log record like an error of a command: on one line, even if quoted names contain line breaks."""
 
     def format(self, record: logging.LogRecord) -> str:
         lines = self.formatException(record.exc_info).splitlines() if record.exc_info else []
@@ -20,7 +20,7 @@ class _Lines(logging.Formatter):
 
 
 def warnings_to_terminal() -> None:
-    """Print warnings like errors."""
+    """Print warnings in the same way as errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     logging.getLogger().addHandler(handler)

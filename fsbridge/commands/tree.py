@@ -33,7 +33,7 @@ def make_parser(program: str) -> Parser:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Draw what `argv` names."""
+    """Draw the trees that `argv` names."""
     return read(make_parser(program), argv, _draw)
 
 
@@ -51,7 +51,7 @@ def _draw(args: argparse.Namespace, trees: Trees, problems: Problems) -> None:
 def _draw_directory(
     args: argparse.Namespace, tree: VirtualTree, path: str, indent: str, depth: int, problems: Problems
 ) -> None:
-    """Draw what is in a directory. A member is drawn when the next one is known, because the last one looks different."""
+    """Draw the members of a directory. Each is drawn when the next one is known, because the last one looks different."""
     if args.depth is not None and depth > args.depth:
         return
     before: Listed | None = None

@@ -24,7 +24,7 @@ def make_parser(program: str) -> Parser:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Unmount each mount that `argv` names, even if another one cannot be unmounted."""
+    """Unmount each mount that `argv` names, even if another one fails."""
     args = make_parser(program).parse_args(argv)
     from fsbridge.mount.preflight import unmount
 
