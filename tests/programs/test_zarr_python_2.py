@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_values import array_at, values
+from model_reader import array_at, read_array
 from zarr_python_2_data import ARCHIVE, FIXED, OBJECTS
 
 from fsbridge.config import Config
@@ -37,7 +37,7 @@ def test_elements_of_a_fixed_size_are_those_that_were_written(stores: dict[str, 
     store, _, path = name.partition("/")
     array = array_at(stores[store].root, path)
     expected = FIXED[name]
-    seen = values(array)
+    seen = read_array(array)
     if store == "a.n5":
         seen = seen.transpose()
     assert seen.shape == expected.shape
@@ -48,7 +48,7 @@ def test_elements_of_a_fixed_size_are_those_that_were_written(stores: dict[str, 
 @pytest.mark.parametrize("name", sorted(OBJECTS))
 def test_objects_are_those_that_were_written(stores: dict[str, Source], name: str) -> None:
     array = array_at(stores["a.zarr"].root, name.partition("/")[2])
-    seen = values(array).ravel().tolist()
+    seen = read_array(array).ravel().tolist()
     fill = OBJECTS[name][-1] if isinstance(OBJECTS[name][-1], str) and "square" in name else ""
     if any(text in name for text in ("json", "msgpack", "utf8")):  # JSON text, or Python's: so is the fill value 0
         fill = "0"
@@ -61,7 +61,9 @@ def test_pickled_text_is_read_without_unpickling(stores: dict[str, Source]) -> N
     assert array.metadata.shape == (9,)
     assert array.chunks.count() == 2
     written = slice(8)  # the rest is filled with the number 0, which is text only in the other array
-    assert values(array)[written].tolist() == values(array_at(stores["a.zarr"].root, "o/vlen-utf8"))[written].tolist()
+    assert (
+        read_array(array)[written].tolist() == read_array(array_at(stores["a.zarr"].root, "o/vlen-utf8"))[written].tolist()
+    )
 
 
 def test_trap_12_stale_consolidated_metadata_hides_nothing(stores: dict[str, Source]) -> None:

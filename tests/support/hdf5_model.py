@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from model_reader import decode, make_empty, put_chunk
 
 from fsbridge.config import Config
 from fsbridge.formats.hdf5.arrays import HDF5Array
@@ -79,49 +78,13 @@ def decoded(found: HDF5Array, index: tuple[int, ...]) -> bytes:
     return bytes(out)
 
 
-def items(data: bytes) -> list[bytes]:
-    """The elements of a vlen-utf8 or vlen-bytes chunk."""
-    (count,) = struct.unpack_from("<I", data)
-    position, found = 4, []
-    for _ in range(count):
-        (length,) = struct.unpack_from("<I", data, position)
-        found.append(data[position + 4 : position + 4 + length])
-        position += 4 + length
-    assert position == len(data)
-    return found
-
-
 def values(found: HDF5Array) -> np.ndarray[Any, Any]:
     """All elements; text as str, sequences as bytes."""
-    metadata = found.metadata
-    dtype = metadata.dtype
-    text = dtype.serializer == "vlen-utf8"
-    if dtype.itemsize:
-        whole = np.zeros(metadata.shape, dtype.numpy)
-        if metadata.fill is not None:
-            assert isinstance(metadata.fill, bytes)
-            assert dtype.numpy is not None
-            whole[...] = np.frombuffer(metadata.fill, dtype.numpy)[0]
-    else:
-        whole = np.full(metadata.shape, metadata.fill or ("" if text else b""), object)
-    count = 0
-    for index in stored(found):
-        count += 1
-        data = decoded(found, index)
-        shape = metadata.grid.chunk_shape(index)
-        if dtype.itemsize:
-            block = np.frombuffer(data, dtype.numpy).reshape(shape)
-        else:
-            parts = items(data)
-            block = np.empty(math.prod(shape), object)
-            block[:] = [part.decode("utf-8", "surrogateescape") if text else part for part in parts]
-            block = block.reshape(shape)
-        place = tuple(
-            slice(i * edge, min((i + 1) * edge, extent))
-            for i, edge, extent in zip(index, shape, metadata.shape, strict=True)
-        )
-        whole[place] = block[tuple(slice(0, part.stop - part.start) for part in place)]
-    assert found.chunks.count() == count
+    whole = make_empty(found.metadata)
+    listed = list(stored(found))
+    for index in listed:
+        put_chunk(whole, found.metadata, index, decode(found.metadata, index, decoded(found, index), "surrogateescape"))
+    assert found.chunks.count() == len(listed)
     return whole
 
 

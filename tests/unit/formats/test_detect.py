@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import tensorstore as ts
 import zarr
-from model_values import array_at, group_at, values
+from model_reader import array_at, group_at, read_array
 
 from fsbridge.config import Config, Limits
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep, Unsupported
@@ -73,7 +73,7 @@ def ts_array(path: Path, driver: str) -> None:
 def test_hdf5_is_recognised_by_its_signature_wherever_that_is(tmp_path: Path, opened: list[Source], user_block: int) -> None:
     source = open_at(hdf5(tmp_path / "file.bin", user_block), opened)
     assert source.format.name == "hdf5"
-    assert np.array_equal(values(array_at(source.root, "a")), DATA)
+    assert np.array_equal(read_array(array_at(source.root, "a")), DATA)
 
 
 @pytest.mark.parametrize(("form", "name"), [(2, "zarr2"), (3, "zarr3")])
@@ -82,11 +82,11 @@ def test_zarr_in_a_directory_and_in_a_zip_file(tmp_path: Path, opened: list[Sour
     assert open_at(root, opened).format.name == name
     single = open_at(root / "a", opened)
     assert single.format.name == name
-    assert np.array_equal(values(array_at(single.root, "")), DATA)
+    assert np.array_equal(read_array(array_at(single.root, "")), DATA)
     archive = shutil.make_archive(str(tmp_path / "s"), "zip", root)
     source = open_at(Path(archive), opened)
     assert source.format.name == name
-    assert np.array_equal(values(array_at(source.root, "a")), DATA)
+    assert np.array_equal(read_array(array_at(source.root, "a")), DATA)
 
 
 def test_trap_12_order_where_several_formats_share_a_directory(tmp_path: Path, opened: list[Source]) -> None:
@@ -117,7 +117,7 @@ def test_trap_12_roots_without_metadata_have_the_format_of_their_arrays(
     source = open_at(tmp_path, opened)
     assert source.format.name == {"n5": "n5", "zarr": "zarr2", "zarr3": "zarr3"}[driver]
     assert [child.name for child in group_at(source.root, "").children()] == [where.split("/")[0]]
-    assert np.array_equal(values(array_at(source.root, where)), DATA)
+    assert np.array_equal(read_array(array_at(source.root, where)), DATA)
 
 
 def test_a_nested_store_of_another_format_is_just_files(tmp_path: Path, opened: list[Source]) -> None:
@@ -142,7 +142,7 @@ def test_p8_a_damaged_version_of_zarr_v3_is_not_the_draft(tmp_path: Path, opened
     document = json.loads((root / "zarr.json").read_text())
     (root / "zarr.json").write_text(json.dumps({**document, "zarr_format": "nan"}))
     source: Any = open_at(root, opened)
-    assert np.array_equal(values(array_at(source.root, "a")), DATA)
+    assert np.array_equal(read_array(array_at(source.root, "a")), DATA)
 
 
 def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Source]) -> None:
@@ -290,7 +290,7 @@ def test_members_that_may_not_be_read_are_listed_and_hide_nothing(tmp_path: Path
     assert sorted(child.name for child in source.root.children()) == sorted([*MEMBERS, "private"])
     with pytest.raises(AccessDenied, match=r"private/zarr\.json"):
         source.root.child("private")
-    assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
+    assert np.array_equal(read_array(array_at(source.root, "file.h5/a")), DATA)
 
 
 class FailingStore(LocalStore):
@@ -413,7 +413,7 @@ def test_a_collection_shows_members_of_every_format(tmp_path: Path, opened: list
     assert source.format.name == "collection"
     assert sorted(child.name for child in source.root.children()) == MEMBERS
     for path in ("two.zarr/a", "three.zarr/a", "bare/x", "file.h5/a", "sub/more.nwb/a", "packed.zarr.zip/a"):
-        assert np.array_equal(values(array_at(source.root, path)), DATA), path
+        assert np.array_equal(read_array(array_at(source.root, path)), DATA), path
     for name in ("notes", "readme.txt", "arrays.npz", "missing"):
         with pytest.raises(NotFound):
             source.root.child(name)
@@ -436,7 +436,7 @@ def test_broken_members_are_listed_named_and_hide_nothing(tmp_path: Path, opened
     for name in broken:
         with pytest.raises(CorruptData, match=name):
             source.root.child(name)
-    assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
+    assert np.array_equal(read_array(array_at(source.root, "file.h5/a")), DATA)
 
 
 def test_members_come_and_go(tmp_path: Path, opened: list[Source]) -> None:
@@ -447,7 +447,7 @@ def test_members_come_and_go(tmp_path: Path, opened: list[Source]) -> None:
     assert sorted(child.name for child in source.root.children()) == sorted([*MEMBERS[:-1], "new.h5"])
     with pytest.raises(NotFound):
         source.root.child("two.zarr")
-    assert np.array_equal(values(array_at(source.root, "new.h5/a")), DATA)
+    assert np.array_equal(read_array(array_at(source.root, "new.h5/a")), DATA)
 
 
 def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(tmp_path: Path, opened: list[Source]) -> None:
@@ -463,7 +463,7 @@ def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(tmp_pa
     arrays: dict[str, Any] = {name: array_at(source.root, f"{name}/a") for name in names}
     alive = [weakref.ref(array.file) for name, array in arrays.items() if name.endswith(".h5")]
     for name, array in arrays.items():
-        np.testing.assert_array_equal(values(array), DATA)
+        np.testing.assert_array_equal(read_array(array), DATA)
         assert source.format_at((name, "a")).name == {"h": "hdf5", "n": "n5", "z": f"zarr{2 + int(name[1]) % 2}"}[name[0]]
     assert all(found() is not None for found in alive)
     kept = source.root.child("n0.n5")
@@ -526,9 +526,9 @@ def test_one_kind_of_store_beneath_a_plain_directory_is_one_hierarchy(tmp_path: 
     zarr_at(tmp_path / "y.zarr", 3)
     source = open_at(tmp_path, opened)
     assert source.format.name == "zarr3"
-    assert np.array_equal(values(array_at(source.root, "y.zarr/a")), DATA)
+    assert np.array_equal(read_array(array_at(source.root, "y.zarr/a")), DATA)
     forced = open_at(tmp_path, opened, "collection")
-    assert np.array_equal(values(array_at(forced.root, "y.zarr/a")), DATA)
+    assert np.array_equal(read_array(array_at(forced.root, "y.zarr/a")), DATA)
 
 
 _REFERENCES = {"x/.zarray": json.dumps({"zarr_format": 2}), "x/0": ["a.bin", 0, 16]}

@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from model_values import array_at
+from model_reader import array_at
 from small_documents import write
 
 from fsbridge.config import Config

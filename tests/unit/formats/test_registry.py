@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_values import values
+from model_reader import read_array
 from npy_folder import FORMAT, NPY_FOLDER, NpyArray
 
 from fsbridge.config import Config
@@ -52,7 +52,7 @@ def test_p12_every_element_is_numpys(source: Source) -> None:
     assert source.format is NPY_FOLDER
     assert {member.name for member in root.children()} == set(ARRAYS)
     for name, expected in ARRAYS.items():
-        found = values(child(source, name))
+        found = read_array(child(source, name))
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
 
@@ -65,7 +65,7 @@ def test_p9_a_replaced_file_is_another_version(source: Source, folder: Path) -> 
     assert not before.current()
     with pytest.raises(Stale):
         before.chunks.read_range((0, 0, 0), info, 0, 4)
-    np.testing.assert_array_equal(values(child(source, "cube")), ARRAYS["cube"] + 1)
+    np.testing.assert_array_equal(read_array(child(source, "cube")), ARRAYS["cube"] + 1)
     os.remove(folder / "cube.npy")
     with pytest.raises(Stale):
         before.chunks.read_into((0, 0, 0), info, memoryview(bytearray(120)))

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from fake_model import FakeGroup, FakeSource, fake_array
-from model_values import group_at
+from model_reader import group_at
 from samples import SAMPLES, Sample
 from tree_walker import content, walk
 

@@ -11,7 +11,7 @@ import icechunk_data
 import pytest
 import zarr
 from icechunk_data import write
-from model_values import array_at, group_at
+from model_reader import array_at, group_at
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, Unsupported

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from fake_s3 import BUCKET, FakeS3, Request
-from model_values import group_at
+from model_reader import group_at
 
 from fsbridge.config import Config, Remote
 from fsbridge.formats.open import Opening

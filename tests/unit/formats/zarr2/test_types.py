@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorstore as ts
 import zarr
-from model_values import array_at, chunk_bytes, values
+from model_reader import array_at, read_array, read_bytes
 from zarr2_documents import open_root, put
 
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
@@ -121,7 +121,7 @@ def test_p12_text_fill_values_are_those_of_zarr_python_3(tmp_path: Path, opened:
     """`fill_value: 0` of an array of texts, zarr-python 2's default, reads '0' in zarr-python 3."""
     put(tmp_path / "a", {"dtype": "|O", "fill_value": fill, "filters": [{"id": "vlen-utf8"}], "compressor": None})
     expected = np.asarray(zarr.open_array(tmp_path / "a", mode="r")[...])
-    assert values(open_root(tmp_path / "a", opened)).tolist() == expected.tolist()
+    assert read_array(open_root(tmp_path / "a", opened)).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("dtype", ["<M8[s]", ">m8[ms]"])
@@ -131,7 +131,7 @@ def test_p12_dates_without_fill_value_are_those_of_zarr_python_3(tmp_path: Path,
     put(tmp_path / "a", {"dtype": dtype, "fill_value": None}, {"0": np.array([5, 6], dtype).tobytes()})
     expected = np.asarray(zarr.open_array(tmp_path / "a", mode="r")[...])
     assert np.isnat(expected).tolist() == [False, False, True, True]
-    found = values(open_root(tmp_path / "a", opened))
+    found = read_array(open_root(tmp_path / "a", opened))
     assert found.astype("i8").tolist() == expected.astype("i8").tolist()
 
 
@@ -160,7 +160,7 @@ def test_p12_types_that_numpy_lacks_are_those_of_tensorstore(
     written = ts.open({"driver": "zarr", "kvstore": kvstore}).result()
     written[:3].write(np.array([1, -2, 0], written.dtype.numpy_dtype)).result()
     array = open_root(path, opened)
-    assert chunk_bytes(array, (0,)) == (path / "0").read_bytes()
+    assert read_bytes(array, (0,)) == (path / "0").read_bytes()
     document = array_document(array.metadata)
     assert (json.loads(document)["data_type"], json.loads(document)["fill_value"]) == (dtype, shown)
     (tmp_path / "b").mkdir()
@@ -179,7 +179,7 @@ def test_struct_fill_is_swapped_with_the_data(tmp_path: Path, opened: list[Sourc
     put(tmp_path, change, {"0": bytes.fromhex("000340000000") * 2})
     array = array_at(open_root(tmp_path, opened), "")
     assert array.metadata.dtype.native == "[('a', '>i2'), ('b', '>f4')]"
-    assert values(array).tolist() == [(3, 2.0), (3, 2.0), (1, 1.0), (1, 1.0)]
+    assert read_array(array).tolist() == [(3, 2.0), (3, 2.0), (1, 1.0), (1, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_p8_damaged_attributes_are_an_error_of_their_own(tmp_path: Path, opened:
     put(tmp_path / "a", {}, {"0": np.arange(2, dtype="<i4").tobytes()})
     (tmp_path / "a/.zattrs").write_text("{")
     array = open_root(tmp_path, opened).child("a")
-    assert values(array).tolist() == [0, 1, 0, 0]
+    assert read_array(array).tolist() == [0, 1, 0, 0]
     assert array.current()
     with pytest.raises(CorruptData, match=r"\.zattrs"):
         array.metadata.shown_attributes()

@@ -18,7 +18,7 @@ import z5py
 import zarr
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from model_values import array_at, chunk_bytes, values
+from model_reader import array_at, read_array, read_bytes
 from zarr2_documents import GOOD, open_root, put
 
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
@@ -51,9 +51,9 @@ def test_p12_objects_in_fortran_order_are_refused_except_in_one_row(
         assert (array.metadata.refused is not None) == refused
         if refused:
             with pytest.raises(Unsupported, match="Fortran"):
-                values(array)
+                read_array(array)
         else:
-            assert values(array).tolist() == words.tolist()
+            assert read_array(array).tolist() == words.tolist()
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -81,7 +81,7 @@ def test_arrays_of_zarr_python_3_have_its_metadata_and_values(
     assert seen.chunks.count() == 18
     written = array[...]
     assert isinstance(written, np.ndarray)
-    assert values(seen).tobytes() == written.astype(dtype).tobytes()
+    assert read_array(seen).tobytes() == written.astype(dtype).tobytes()
 
 
 TS_COMPRESSORS: list[Any] = [
@@ -102,7 +102,7 @@ def test_arrays_of_tensorstore_have_its_values(tmp_path: Path, opened: list[Sour
     ts.open(spec, create=True).result()[:3] = data[:3]
     data[3:] = 7
     array = array_at(open_root(tmp_path, opened), "deep/a")  # TensorStore writes no group documents
-    assert np.array_equal(values(array), data)
+    assert np.array_equal(read_array(array), data)
 
 
 def test_structs_of_tensorstore_need_no_fill_value(tmp_path: Path, opened: list[Source]) -> None:
@@ -111,7 +111,7 @@ def test_structs_of_tensorstore_need_no_fill_value(tmp_path: Path, opened: list[
     ts.open(spec, create=True).result()[...] = np.arange(1, 5, dtype="i2")
     array = array_at(open_root(tmp_path, opened), "")
     assert array.metadata.dtype.name["name"] == "structured"
-    assert values(array)["a"].tolist() == [1, 2, 3, 4]
+    assert read_array(array)["a"].tolist() == [1, 2, 3, 4]
     assert array.metadata.fill is None
 
 
@@ -121,7 +121,7 @@ def test_z5_fill_values_are_floats(tmp_path: Path, opened: list[Source], compres
     file.create_dataset("a", shape=SHAPE, chunks=CHUNKS, dtype="int32", compression=compression)[:3] = numbers("<i4")[:3]
     array = array_at(open_root(tmp_path / "s.zarr", opened), "a")
     assert isinstance(array.metadata.native[".zarray"]["fill_value"], float | int)
-    assert np.array_equal(values(array)[:3], numbers("<i4")[:3])
+    assert np.array_equal(read_array(array)[:3], numbers("<i4")[:3])
 
 
 @pytest.mark.parametrize("dtype", [[("a", "<i4"), ("b", "<f8")], [("a", ">i2"), ("b", "S3")], "S4", "<U3"])
@@ -131,7 +131,7 @@ def test_structs_and_texts_of_zarr_python_3_keep_their_bytes(tmp_path: Path, ope
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         zarr.create_array(str(tmp_path / "a"), data=data, chunks=(2,), zarr_format=2)
-    seen = values(array_at(open_root(tmp_path / "a", opened), ""))
+    seen = read_array(array_at(open_root(tmp_path / "a", opened), ""))
     assert seen.astype(data.dtype).tobytes() == data.tobytes()
 
 
@@ -141,7 +141,7 @@ def test_strings_of_zarr_python_3_may_have_any_length(tmp_path: Path, opened: li
         warnings.simplefilter("ignore")
         array = zarr.create_array(str(tmp_path / "a"), shape=(5,), chunks=(3,), dtype=str, zarr_format=2, fill_value="x")
         array[:3] = data
-    assert values(array_at(open_root(tmp_path / "a", opened), "")).tolist() == ["a", "", "wörld", "x", "x"]
+    assert read_array(array_at(open_root(tmp_path / "a", opened), "")).tolist() == ["a", "", "wörld", "x", "x"]
 
 
 @pytest.mark.parametrize("dtype", ["<U3", ">U3", "|S3", "|V3"])
@@ -162,11 +162,11 @@ def test_p12_texts_of_fixed_length_that_zarr_python_3_0_took_for_objects(
     chunk = bytes(codec.encode(np.array(items, object)))
     found = open_root(put(tmp_path, change, {"0": chunk}), opened)
     assert found.metadata.dtype.numpy == np.dtype(dtype)
-    assert values(found).tobytes() == np.array([*items, *items[1:2] * 2], dtype).tobytes()
+    assert read_array(found).tobytes() == np.array([*items, *items[1:2] * 2], dtype).tobytes()
     for damaged in (chunk[:-1], chunk + b"\0", chunk.replace(b"abc", b"abcd").replace(b"\3\0\0\0ab", b"\4\0\0\0ab")):
         (tmp_path / "0").write_bytes(damaged)
         with pytest.raises(CorruptData, match="vlen"):
-            values(found)
+            read_array(found)
 
 
 def test_trap_15_unknown_parameters_are_ignored(tmp_path: Path, opened: list[Source]) -> None:
@@ -179,7 +179,7 @@ def test_trap_15_unknown_parameters_are_ignored(tmp_path: Path, opened: list[Sou
     for number, (config, codec) in enumerate(compressors):
         path = tmp_path / str(number)
         put(path, {"chunks": [4], "compressor": config}, {"0": bytes(codec.encode(data))})
-        assert np.array_equal(values(array_at(open_root(path, opened), "")), data)
+        assert np.array_equal(read_array(array_at(open_root(path, opened), "")), data)
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<i8", "<f2", "<u2"])
@@ -195,7 +195,7 @@ def test_optional_codecs_of_numcodecs_decode_as_it_does(tmp_path: Path, opened: 
         put(tmp_path / codec.codec_id, config, {"0.0.0": bytes(codec.encode(data))})
         array = open_root(tmp_path / codec.codec_id, opened)
         assert array.metadata.codec == codec.codec_id
-        assert values(array).tobytes() == np.asarray(codec.decode(codec.encode(data))).tobytes()
+        assert read_array(array).tobytes() == np.asarray(codec.decode(codec.encode(data))).tobytes()
     put(tmp_path / "f", {"compressor": {"id": "pcodec"}, "filters": [{"id": "delta", "dtype": "<i4"}]}, {"0": b"x"})
     assert "needs the type of the elements" in open_root(tmp_path / "f", opened).metadata.refused
 
@@ -243,13 +243,13 @@ def test_nczarr_extra_documents_are_ignored(tmp_path: Path, opened: list[Source]
     (tmp_path / "a/.zattrs").write_text('{"_ARRAY_DIMENSIONS": ["x"], "_nczarr_array": {"storage": "chunked"}}')
     root = open_root(tmp_path, opened)
     assert [child.name for child in root.children()] == ["a"]
-    assert values(array_at(root, "a")).tolist() == [b"a", b"b", b"", b""]
+    assert read_array(array_at(root, "a")).tolist() == [b"a", b"b", b"", b""]
 
 
 def test_java_n5_zarr_spells_things_as_strings(tmp_path: Path, opened: list[Source]) -> None:
     change = {"fill_value": "7", "filters": [], "compressor": {}, "dimension_separator": ""}
     put(tmp_path, {**change, "shape": [4, 4], "chunks": [2, 2]}, {"0/1": bytes(16)})
-    assert values(array_at(open_root(tmp_path, opened), "")).tolist() == [[7, 7, 0, 0]] * 2 + [[7] * 4] * 2
+    assert read_array(array_at(open_root(tmp_path, opened), "")).tolist() == [[7, 7, 0, 0]] * 2 + [[7] * 4] * 2
 
 
 def test_nczarr_shuffles_whole_elements(tmp_path: Path, opened: list[Source]) -> None:
@@ -258,7 +258,7 @@ def test_nczarr_shuffles_whole_elements(tmp_path: Path, opened: list[Source]) ->
     change = {"shape": [3, 5], "chunks": [3, 5], "dtype": "<f4", "fill_value": "NaN"}
     chunk = bytes.fromhex("785e6360c0070ea0027b54000020930ef2")
     put(tmp_path, {**change, "compressor": compressor, "filters": [shuffle]}, {"0.0": chunk})
-    assert values(array_at(open_root(tmp_path, opened), "")).tolist() == [[1.5] * 5] * 3
+    assert read_array(array_at(open_root(tmp_path, opened), "")).tolist() == [[1.5] * 5] * 3
 
 
 @pytest.mark.parametrize(("key", "expected"), [("0/0", 1), ("0.0", 1), ("1/0", 1), (".zattrs", 0)])
@@ -279,7 +279,7 @@ def test_an_array_without_chunks_learns_its_separator_later(tmp_path: Path, open
 def test_trap_16_a_0d_chunk_is_called_0(tmp_path: Path, opened: list[Source], key: str) -> None:
     put(tmp_path, {"shape": [], "chunks": [], "fill_value": 9}, {key: b"\5\0\0\0"})
     array = array_at(open_root(tmp_path, opened), "")
-    assert int(values(array)) == (5 if key == "0" else 9)
+    assert int(read_array(array)) == (5 if key == "0" else 9)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_p12_documents_as_writers_spell_them(tmp_path: Path, opened: list[Source
     """zarr-python 3 or TensorStore read all but the list, which netCDF-C 4.8.0 has written and zarr-python 2 reads."""
     put(tmp_path / "a", changes, {"0": np.array([5, 6], "<i4").tobytes()})
     fill = {"[-32767]": -32767, "'3'": 3}.get(repr(changes.get("fill_value")), 0)
-    assert values(open_root(tmp_path / "a", opened)).tolist() == [5, 6, fill, fill]
+    assert read_array(open_root(tmp_path / "a", opened)).tolist() == [5, 6, fill, fill]
 
 
 def test_dimensions_of_length_zero_have_no_chunks(tmp_path: Path, opened: list[Source]) -> None:
@@ -314,7 +314,7 @@ def test_damaged_chunks_are_errors_of_their_own(tmp_path: Path, opened: list[Sou
     (tmp_path / "0").write_bytes(bad)
     (tmp_path / "1").write_bytes(good)
     array = array_at(open_root(tmp_path, opened), "")
-    assert chunk_bytes(array, (1,)) == data.tobytes()
+    assert read_bytes(array, (1,)) == data.tobytes()
     if compressor is None and damage == "flipped":
         return
     with pytest.raises((CorruptData, Unsupported), match=r"0: "):  # Unsupported: a Blosc version that does not exist

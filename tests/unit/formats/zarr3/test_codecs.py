@@ -15,8 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zfpy
-from model_reader import read_array, read_chunk, stored_chunks
-from model_values import group_at
+from model_reader import group_at, read_array, read_chunk, stored_chunks
 from n5_arrays import write_n5
 from paths import DATA
 from zarr3_documents import (
