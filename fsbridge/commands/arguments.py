@@ -295,7 +295,7 @@ def check_spelling(path: str) -> str:
     scheme, separator, _ = path.rpartition("::")[2].replace("//", ":", 1).partition(":")
     if separator and (scheme in KINDS or "://" in path) and not os.path.lexists(path):
         raise SetupError(
-            f"{path}: neither a path nor a URL that fsbridge knows", "write s3://BUCKET/PATH, or https://SERVER/PATH"
+            f"{path}: this is neither a path nor a URL that fsbridge knows", "write s3://BUCKET/PATH, or https://SERVER/PATH"
         )
     return path
 

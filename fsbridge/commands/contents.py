@@ -189,7 +189,7 @@ def _walk_group(path: str, group: Group, depth: int, survey: _Survey, at: Source
         reason = _describe_error(error)
     try:
         if depth < 0:
-            raise TooDeep("too many nested groups")
+            raise TooDeep("groups are nested too deeply")
         children = sorted(group.listing(others.append), key=lambda child: child.name)
         kind = "directory" if group.is_plain() else "group"
         files = None if reason or kind == "directory" else _list_files(path, group, survey.layouts)

@@ -246,7 +246,7 @@ def split_options(text: str) -> list[str]:
         else:
             current += char
     if quoted:
-        raise SetupError(f"mount options with a quote that is not closed: {text}")
+        raise SetupError(f"the mount options have a quote that is not closed: {text}")
     options.append(current + ("\\" if escaped else ""))
     return [option for option in options if option]
 
@@ -304,7 +304,7 @@ def _read_env_file(path: str) -> dict[str, str]:
         reason = error.strerror if isinstance(error, OSError) else "is no text"
         raise SetupError(f"env_file {path!r}: {reason}", "write one line NAME=VALUE for each variable") from None
     if len(text) > _ENV_FILE_CHARACTERS:
-        raise SetupError(f"env_file {path}: more than {_ENV_FILE_CHARACTERS} characters")
+        raise SetupError(f"env_file {path}: it has more than {_ENV_FILE_CHARACTERS} characters")
     variables = {}
     for number, line in enumerate(text.split("\n"), 1):  # other line separators of Unicode may be in a value
         line = line.strip()

@@ -150,13 +150,13 @@ def _read_document(path: str) -> dict[str, Any]:
     except OSError as error:
         raise SetupError(f"{path}: {error.strerror}", "this file has settings of fsbridge; make it readable") from None
     if len(text) > FILE_BYTES:
-        raise SetupError(f"{path}: more than {FILE_BYTES} bytes")
+        raise SetupError(f"{path}: it has more than {FILE_BYTES} bytes")
     import tomllib  # not at the top: most users have no such file
 
     try:
         return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SetupError(f"{path}: not valid TOML: {error}") from None
+        raise SetupError(f"{path}: it is not valid TOML: {error}") from None
 
 
 def _table(path: str, name: str, value: object) -> Mapping[str, Any]:

@@ -183,7 +183,9 @@ class CollectionGroup(Group):
             raise TimedOut(f"{store.describe(key)}: does not answer")
         stat = store.stat(key)
         if key.count("/") >= self._source.config.limits.depth:
-            raise TooDeep(f"{store.describe(key)}: more than {self._source.config.limits.depth} nested directories")
+            raise TooDeep(
+                f"{store.describe(key)}: there are more than {self._source.config.limits.depth} nested directories"
+            )
         form = self._recognise(Member(name, stat.is_dir, stat))
         if form is None:
             raise NotFound(f"{store.describe(key)}: not a store")

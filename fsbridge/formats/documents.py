@@ -154,7 +154,7 @@ class DocumentReader:
         """Read the document at `key` again. Raises Stale if it is gone or has another version than `version`."""
         document = self.read(key)
         if document is None or document.stat.version != version:
-            raise Stale(f"{self._store.describe(key)}: has changed")
+            raise Stale(f"{self._store.describe(key)}: it has changed")
         return document
 
     def knows(self, key: Key) -> bool:
@@ -209,7 +209,7 @@ class DocumentReader:
             except NotFound:
                 return None
             except IsADirectory:
-                raise CorruptData(f"{place}: a directory in place of a metadata document") from None
+                raise CorruptData(f"{place}: there is a directory in place of a metadata document") from None
             except Stale:
                 if attempt == READ_ATTEMPTS - 1:
                     raise

@@ -98,7 +98,7 @@ def padded_fill(raw: bytes, itemsize: int, place: str) -> bytes | None:
     if itemsize <= MAX_FILL_BYTES:
         return raw.ljust(itemsize, b"\0")
     if raw.strip(b"\0"):
-        raise TooLarge(f"{place}: a fill value of {itemsize} bytes, the limit is {MAX_FILL_BYTES}")
+        raise TooLarge(f"{place}: the fill value has {itemsize} bytes, the limit is {MAX_FILL_BYTES}")
     return None
 
 

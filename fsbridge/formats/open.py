@@ -50,7 +50,7 @@ def is_directory(path: str) -> bool:
     """True for a directory, False for a file. Raises SetupError for anything else, OSError if nothing is there."""
     mode = os.stat(path).st_mode
     if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # opening a FIFO would wait for a writer
-        raise SetupError(f"{path}: neither a directory nor a file", HINT)
+        raise SetupError(f"{path}: it is neither a directory nor a file", HINT)
     return stat.S_ISDIR(mode)
 
 
@@ -190,7 +190,7 @@ class Opening:
         if form is None:
             raise strange_directory(path, config)
         if form.kind == "file":
-            raise SetupError(f"{path}: a directory, not a file of the format {form.name}", "leave out --format")
+            raise SetupError(f"{path}: it is a directory, not a file of the format {form.name}", "leave out --format")
         return self.open_path(form.name, path, config)
 
     def _on_store(self, form: Format | None, store: Store, text: str, config: Config) -> Source | None:
@@ -238,7 +238,7 @@ class Opening:
                 raise SetupError(
                     f"{location.text}: there is no such object, and nothing below it", "check the URL"
                 ) from None
-        raise SetupError(f"{location.text}: no store, and none below it", "give the URL of the store itself")
+        raise SetupError(f"{location.text}: it is no store, and none is below it", "give the URL of the store itself")
 
     def _open_promised(self, location: Location, config: Config) -> Source | None:
         """Open `location`, which is named like an HDF5 file, by one request. Returns None if it is no HDF5 file.
@@ -275,7 +275,7 @@ class Opening:
             raise strange_file(path, config)
         kind = ZIP if form.access == "keys" else form  # a keyed format names the contents of a zip file
         if kind.kind != "file":
-            raise SetupError(f"{path}: a file, not a directory of the format {form.name}", "leave out --format")
+            raise SetupError(f"{path}: it is a file, not a directory of the format {form.name}", "leave out --format")
         if detected not in (None, kind):
             raise SetupError(f"{path}: the format is {detected.name}, not {form.name}", "leave out --format")
         return self.open_path(kind.name, path, config)

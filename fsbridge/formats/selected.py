@@ -271,10 +271,10 @@ class SelectedGroup(Group):
     def child(self, name: str) -> Node:
         takes = self.takes(name)
         if takes is False:
-            raise NotFound(f"/{_text((*self.names, name))}: left out by --include or --exclude")
+            raise NotFound(f"/{_text((*self.names, name))}: it is left out by --include or --exclude")
         node = self.group.child(name)
         if takes is None and node.kind != "group":
-            raise NotFound(f"/{_text((*self.names, name))}: left out by --include")
+            raise NotFound(f"/{_text((*self.names, name))}: it is left out by --include")
         if isinstance(node, Link):
             return self._link(name, node.target)
         if as_array(node) is not None:
@@ -332,5 +332,5 @@ class SelectedGroup(Group):
         place = _join(whole, target) if above and _stays(whole, target) else []
         if not place or tuple(place[:above]) != self.above:
             path = f"/{_text((*self.names, name))}"
-            raise AccessDenied(f"{path}: a link to {target}, which is outside the part that is mounted")
+            raise AccessDenied(f"{path}: it is a link to {target}, which is outside the part that is mounted")
         return Link("/".join([".."] * len(self.names) + place[above:]) or ".")

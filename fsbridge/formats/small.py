@@ -33,12 +33,12 @@ class OneChunk(Chunks):
 
     def find(self, index: Index) -> ChunkInfo:
         if index != (0,) * len(self.shape) or 0 in self.shape:
-            raise NotFound(f"{self.place} has one chunk")
+            raise NotFound(f"{self.place} has only one chunk")
         return self.stored()
 
     def find_prefix(self, prefix: Index) -> int:
         if any(prefix) or 0 in self.shape[: len(prefix)]:
-            raise NotFound(f"{self.place} has one chunk")
+            raise NotFound(f"{self.place} has only one chunk")
         return self.stored().mtime_ns
 
     def mtime_ns(self) -> int:
@@ -54,7 +54,7 @@ class OneChunk(Chunks):
     def check(self, index: Index, info: ChunkInfo) -> None:
         """Raise Stale if the chunk is no longer the one that was found as `info`."""
         if self.find(index).version != info.version:
-            raise Stale(f"{self.place} changed")
+            raise Stale(f"{self.place} has changed")
 
 
 def read_object(store: Store, key: Key, info: ChunkInfo, limit: int) -> Stored:

@@ -121,23 +121,23 @@ class Fields:
 def parse(data: bytes, place: str, limits: Limits) -> JSON:
     """Parse one JSON value. Raises CorruptData if it is not strict, too long or too deep, TooLarge for too many values."""
     if len(data) > limits.document:
-        raise CorruptData(f"{place}: document of {len(data)} bytes, the limit is {limits.document}")
+        raise CorruptData(f"{place}: the document has {len(data)} bytes, the limit is {limits.document}")
     size = measure(data, limits)
     if size.depth > limits.json_depth:
-        raise CorruptData(f"{place}: JSON nested deeper than {limits.json_depth}")
+        raise CorruptData(f"{place}: the JSON is nested deeper than {limits.json_depth}")
     if size.values > limits.json_values:
-        raise TooLarge(f"{place}: JSON of {size.values} values, the limit is {limits.json_values}")
+        raise TooLarge(f"{place}: the JSON has {size.values} values, the limit is {limits.json_values}")
     try:
         with _large if size.values > LARGE_VALUES else nullcontext():
             value: JSON = _DECODER.decode(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         if bytes(data[:2]) == b"\x1f\x8b":  # S3 sends what was stored with "Content-Encoding: gzip" as it was stored
-            raise CorruptData(f"{place}: compressed with gzip, and so no JSON: store it as it is") from None
-        raise CorruptData(f"{place}: not UTF-8 text (byte {error.start})") from None
+            raise CorruptData(f"{place}: it is compressed with gzip, and so no JSON: store it as it is") from None
+        raise CorruptData(f"{place}: it is not UTF-8 text (byte {error.start})") from None
     except RecursionError:
-        raise CorruptData(f"{place}: JSON nested deeper than {limits.json_depth}") from None
+        raise CorruptData(f"{place}: the JSON is nested deeper than {limits.json_depth}") from None
     except ValueError as error:  # JSONDecodeError, duplicate keys, integers of thousands of digits
-        raise CorruptData(f"{place}: no valid JSON: {str(error)[:200]}") from None
+        raise CorruptData(f"{place}: it is no valid JSON: {str(error)[:200]}") from None
     return value
 
 

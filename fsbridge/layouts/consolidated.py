@@ -39,10 +39,10 @@ class Descendants:
         """
         self.members += 1
         if self.members > self.limit:
-            raise TooLarge(f"more than {self.limit} groups and arrays{self.advice}")
+            raise TooLarge(f"there are more than {self.limit} groups and arrays{self.advice}")
         layout, member = path.layout, path.member
         if prefix.count("/") > member.context.config.limits.depth:
-            raise TooDeep(f"{prefix}: too many nested groups")
+            raise TooDeep(f"{prefix}: groups are nested too deeply")
         shown = path.refresh()
         if isinstance(shown, ArrayDirectory):
             shown.array.metadata.shown_attributes()  # raises the reason why the document cannot be made

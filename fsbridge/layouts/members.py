@@ -202,7 +202,7 @@ class SourceMember:
         """Return the member `name` of this group. `node`: the member, if it has been opened already."""
         limit = self.context.config.limits.depth
         if len(self.names) >= limit:
-            raise TooDeep(f"{self}/{name}: more than {limit} nested groups")
+            raise TooDeep(f"{self}/{name}: there are more than {limit} nested groups")
         member = SourceMember(self.context, partial(self._reopen, name), (*self.names, name), self)
         if node is not None:
             member._node, member._is_new = node, True

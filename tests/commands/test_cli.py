@@ -260,7 +260,7 @@ def test_several_mounts_are_unmounted_each_by_itself(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize("source", ["s3:/b/x", "s3:b/x", "s3//b/x", "https:/h/x", "zip::s3://b/x.zip"])
 def test_a_url_that_is_misspelt_is_no_path(command: list[str], source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fsbridge", *command, source, *(["/mnt"] if command == ["mount"] else [])]) == 1
-    assert capsys.readouterr().err.startswith(f"fsbridge: {source}: neither a path nor a URL that fsbridge knows\n")
+    assert capsys.readouterr().err.startswith(f"fsbridge: {source}: this is neither a path nor a URL that fsbridge knows\n")
 
 
 def test_a_path_may_look_like_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

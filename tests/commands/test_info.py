@@ -103,7 +103,7 @@ def test_cycles_end() -> None:
     group.members["self"] = group
     rows = list(walk(group, 5))
     assert len(rows) == 7
-    assert rows[-1].reason == "too many nested groups"
+    assert rows[-1].reason == "groups are nested too deeply"
 
 
 def test_table_is_aligned_and_says_scalar() -> None:
@@ -226,7 +226,7 @@ def test_info_that_met_damage_exits_with_1(tmp_path: Path) -> None:
     (zarr / "c/1").write_bytes(b"abcd" + np.array([0, 2, 90, 2], "<u8").tobytes())
     result = fsbridge("info", zarr)
     assert result.returncode == 1
-    assert "c/1, entry [1]: damaged entry of the shard index: offset 90" in result.stdout
+    assert "c/1, entry [1]: this is a damaged entry of the shard index: offset 90" in result.stdout
     assert "1 of 1 members have metadata that cannot be read" in result.stderr
 
 

@@ -47,7 +47,7 @@ class NestedChunkFiles(ChunkFiles):
         key = self._prefix_key(prefix)
         stat = self.store.stat(key)
         if not stat.is_dir:
-            raise NotFound(f"{self.store.describe(key)}: a file in place of a directory of chunks")
+            raise NotFound(f"{self.store.describe(key)}: there is a file in place of a directory of chunks")
         if not prefix and not self.keys.lead and next(self._members(key, 0), None) is None:
             raise NotFound(f"{self.store.describe(key)}: no chunk is stored")
         return stat.mtime_ns

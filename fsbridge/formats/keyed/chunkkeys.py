@@ -150,7 +150,9 @@ class ChunkFiles(ABC):
         for coordinate, count in zip(index, self.counts, strict=False):
             inside &= 0 <= coordinate < count
         if not inside:
-            raise NotFound(f"{self.store.describe(self.directory)}: no chunk {list(index)} in a grid of {list(self.counts)}")
+            raise NotFound(
+                f"{self.store.describe(self.directory)}: there is no chunk {list(index)} in a grid of {list(self.counts)}"
+            )
         return Key(self._start + self.keys.encode(index))
 
     def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
@@ -161,7 +163,7 @@ class ChunkFiles(ABC):
         key = self.key(index)
         stat = self.store.stat(key, read)
         if stat.is_dir:
-            raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
+            raise CorruptData(f"{self.store.describe(key)}: there is a directory in place of a chunk")
         return _info(stat)
 
     def hold_open(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
@@ -170,7 +172,7 @@ class ChunkFiles(ABC):
         try:
             opened_object = self.store.open_object(key)
         except IsADirectory:
-            raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk") from None
+            raise CorruptData(f"{self.store.describe(key)}: there is a directory in place of a chunk") from None
         return None if opened_object is None else (_info(opened_object.stat), opened_object)
 
     def find_all(self, indices: Sequence[Index]) -> dict[Index, ChunkInfo | None]:

@@ -257,13 +257,13 @@ class KeyedGroup(Group):
     def child(self, name: str) -> Node:
         keyed, key = self.hierarchy.keyed, self.key / name
         if key.count("/") >= keyed.config.limits.depth:
-            raise TooDeep(f"{keyed.store.describe(key)}: more than {keyed.config.limits.depth} nested groups")
+            raise TooDeep(f"{keyed.store.describe(key)}: there are more than {keyed.config.limits.depth} nested groups")
         if keyed.store.has_no_directories:  # a document proves that it exists, and is read anyway
             node = self.hierarchy.open(key)
             if as_array(node) is not None or keyed.store.holds(key):
                 return node
         if not keyed.store.stat(key).is_dir:
-            raise NotFound(f"{keyed.store.describe(key)}: a file, not a group or array")
+            raise NotFound(f"{keyed.store.describe(key)}: it is a file, not a group or array")
         return self.hierarchy.open(key)
 
 

@@ -197,7 +197,9 @@ def check_version(document: Document) -> None:
     version = document.values.get("n5")
     match = re.match(r"([0-9]{1,9})\.", version) if isinstance(version, str) else None
     if match is not None and int(match[1]) > MAJOR_VERSION:
-        raise Unsupported(f"{document.place}: N5 version {version}; fsbridge knows versions up to {MAJOR_VERSION}")
+        raise Unsupported(
+            f"{document.place}: the store has N5 version {version}; fsbridge knows versions up to {MAJOR_VERSION}"
+        )
 
 
 def parse_dataset(document: Document) -> tuple[ArrayMetadata, CodecChain]:

@@ -94,7 +94,7 @@ class N5Chunks(KeyedChunks):
     def _header(self, data: Buffer) -> Block:
         block = parse_header(data, len(self._full))
         if block.sizes is not None and any(size > full for size, full in zip(block.sizes, self._full, strict=True)):
-            raise CorruptData(f"N5 block of {list(block.sizes)} elements where the block size is {list(self._full)}")
+            raise CorruptData(f"an N5 block has {list(block.sizes)} elements where the block size is {list(self._full)}")
         return block
 
     def _parse_fixed(self, data: Buffer) -> tuple[Block, tuple[int, ...]]:
@@ -103,19 +103,19 @@ class N5Chunks(KeyedChunks):
         if block.sizes is None or not block.regular:
             if self._turns_out():
                 raise Stale("the array's blocks hold varying numbers of elements")
-            raise CorruptData(f"N5 varlength block of {block.elements} elements in an array of blocks of fixed size")
+            raise CorruptData(f"an N5 varlength block of {block.elements} elements is in an array of blocks of fixed size")
         return block, block.sizes
 
     def _strings(self, block: Block, decoded: Buffer, limit: int) -> bytes:
         """Return Zarr's vlen-utf8 for the full chunk, from strings that each end in NUL."""
         if block.sizes is None or block.mode != VARLENGTH:
-            raise CorruptData(f"N5 block of mode {block.mode} in an array of strings")
+            raise CorruptData(f"an N5 block of mode {block.mode} is in an array of strings")
         count, total = math.prod(block.sizes), math.prod(self._full)
         encoded = bytes(NulStrings(count).decode(decoded, None, limit, None))
         if block.sizes == self._full:
             return encoded
         if len(encoded) + 4 * (total - count) > limit:
-            raise TooLarge(f"chunk of {total} strings, the limit is {limit} bytes")
+            raise TooLarge(f"a chunk has {total} strings, which take more than {limit} bytes")
         return bytes(_pad(encoded, block.sizes, self._full))
 
 

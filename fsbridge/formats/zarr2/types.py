@@ -79,7 +79,7 @@ def parse_type(value: JSON) -> np.dtype[Any]:
     """Read `dtype`: a typestr, or for a struct a list of `[name, type]` and `[name, type, shape]`. Fields have no gaps."""
     if isinstance(value, str):
         if TYPE.fullmatch(value) is None:
-            raise Unsupported(f"data type {value[:60]!r}")
+            raise Unsupported(f"data type {value[:60]!r} is not known")
         return _numpy(value)
     if isinstance(value, list) and 0 < len(value) <= MAX_FIELDS:
         return _numpy([_field(item) for item in value])
@@ -136,9 +136,9 @@ def _numpy(spelling: Any) -> np.dtype[Any]:
     try:
         dtype: np.dtype[Any] = np.dtype(spelling)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise CorruptData(f"not a data type: {str(error)[:120]}") from None
+        raise CorruptData(f"it is not a data type: {str(error)[:120]}") from None
     if not 0 <= dtype.itemsize <= MAX_ITEMSIZE:
-        raise CorruptData(f"data type of {dtype.itemsize} bytes an element, the limit is {MAX_ITEMSIZE}")
+        raise CorruptData(f"the data type has {dtype.itemsize} bytes an element, the limit is {MAX_ITEMSIZE}")
     return dtype
 
 

@@ -171,7 +171,7 @@ def check_format(fields: Fields) -> None:
     """Check that `zarr_format` is 3. A draft of 2021 has a URL there."""
     value = fields.value("zarr_format")
     if isinstance(value, str) and "://" in value:
-        raise Unsupported(f"{fields.place}: zarr_format {value[:80]!r}, an abandoned draft of Zarr v3")
+        raise Unsupported(f"{fields.place}: zarr_format {value[:80]!r} is that of an abandoned draft of Zarr v3")
     fields.integer("zarr_format", 3, 3)
 
 
@@ -212,7 +212,7 @@ def parse_array(fields: Fields) -> ParsedArray:
     """
     check_members(fields, ARRAY_MEMBERS)
     if fields.values.get("storage_transformers") is not None and (names := _transformers(fields)):
-        raise Unsupported(f"{fields.place}: storage transformers ({names}), of which fsbridge knows none")
+        raise Unsupported(f"{fields.place}: it needs storage transformers ({names}), of which fsbridge knows none")
     shape = fields.integers("shape", 0, MAX_EXTENT)
     try:
         outer = parse_grid(fields, shape)
@@ -276,7 +276,9 @@ def _cut(configuration: Fields, extent: int, length: int) -> int | tuple[int, ..
     """Return the edges of a dimension whose last chunk ends with the array."""
     whole, rest = divmod(extent, length)
     if whole > MAX_EDGES // MAX_RANK and rest:
-        raise Unsupported(f"{configuration.place}: more than {MAX_EDGES // MAX_RANK} edges of chunks in one dimension")
+        raise Unsupported(
+            f"{configuration.place}: there are more than {MAX_EDGES // MAX_RANK} edges of chunks in one dimension"
+        )
     return (*[length] * whole, rest) if rest else length
 
 
@@ -296,7 +298,7 @@ def _edges(value: JSON, configuration: Fields, room: int) -> int | tuple[int, ..
     for item in value:
         edge, count = (item[0], _edge(item[1], configuration)) if isinstance(item, list) and len(item) == 2 else (item, 1)
         if len(edges) + count > room:
-            raise Unsupported(f"{configuration.place}: more than {MAX_EDGES} edges of chunks")
+            raise Unsupported(f"{configuration.place}: there are more than {MAX_EDGES} edges of chunks")
         edges += itertools.repeat(_edge(edge, configuration), count)
     return tuple(edges)
 
@@ -331,7 +333,9 @@ def parse_keys(fields: Fields) -> ChunkKeys:
         base = "base-encoding" if "base-encoding" in configuration else "base_encoding"
         keys = parse_keys(Fields({"chunk_key_encoding": configuration.value(base)}, fields.place))
         if keys.suffix or keys.fanout:
-            raise Unsupported(f"{configuration.place}: a suffix after {'a suffix' if keys.suffix else 'fanout'}")
+            raise Unsupported(
+                f"{configuration.place}: there cannot be a suffix after {'a suffix' if keys.suffix else 'fanout'}"
+            )
         return keys._replace(suffix=_suffix(configuration))
     if name == "fanout":
         check_members(configuration, ("max_children",))
@@ -349,7 +353,7 @@ def _suffix(configuration: Fields) -> str:
     """Return how all keys end. A slash is refused, because it would make a directory of each chunk."""
     suffix = configuration.string("suffix")
     if "/" in suffix or "\0" in suffix or len(suffix) > MAX_SUFFIX:
-        raise Unsupported(f"{configuration.place}: keys that end with {suffix[:80]!r}")
+        raise Unsupported(f"{configuration.place}: chunks cannot have keys that end with {suffix[:80]!r}")
     return suffix
 
 
@@ -361,5 +365,5 @@ def _dimension_names(fields: Fields, rank: int) -> tuple[str | None, ...] | None
         if name is not None and not isinstance(name, str):
             fields.fail("dimension_names", f"holds {kind(name)}")
     if len(names) != rank:
-        raise CorruptData(f"{fields.place}: {len(names)} dimension_names for {rank} dimensions")
+        raise CorruptData(f"{fields.place}: there are {len(names)} dimension_names for {rank} dimensions")
     return tuple(names)

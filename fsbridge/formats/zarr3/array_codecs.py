@@ -108,7 +108,7 @@ def extension(value: JSON, place: str) -> tuple[str, Fields]:
     if isinstance(value, str):
         return value, Fields({}, f"{place}: {value[:80]}")
     if not isinstance(value, dict):
-        raise CorruptData(f"{place}: {kind(value)} where an object with a name is needed")
+        raise CorruptData(f"{place}: there is {kind(value)} where an object with a name is needed")
     name = Fields(value, place).string("name")
     configuration = value.get("configuration")
     if configuration is not None and not isinstance(configuration, dict):

@@ -115,9 +115,9 @@ def parse_codecs(
 def _read(codecs: Sequence[JSON], array: ArrayPhase) -> BytesPhase:
     """Read one list in three phases."""
     if len(codecs) > 64:
-        raise CorruptData(f"{array.place}: {len(codecs)} codecs, the limit is 64")
+        raise CorruptData(f"{array.place}: there are {len(codecs)} codecs, the limit is 64")
     if array.depth > MAX_DEPTH:
-        raise CorruptData(f"{array.place}: codecs nested deeper than {MAX_DEPTH}")
+        raise CorruptData(f"{array.place}: codecs are nested deeper than {MAX_DEPTH}")
     array, rest = array_phase(array, [_parse_name(codec, array.place) for codec in codecs])
     phase, rest = _serialize(array, rest)
     for name, fields in rest:
@@ -278,7 +278,7 @@ def _n5_default(array: ArrayPhase, fields: Fields) -> BytesPhase:
     listed = [_parse_name(codec, fields.place) for codec in fields.sequence("codecs")]
     names = [name for name, _ in listed]
     if names[:2] != ["transpose", "bytes"] or len(names) > 3:
-        raise Unsupported(f"{fields.place}: codecs {names} where transpose, bytes and at most one more are needed")
+        raise Unsupported(f"{fields.place}: it has codecs {names} where transpose, bytes and at most one more are needed")
     turned = transpose(array, listed[0][1])
     if turned.shape != array.shape[::-1] or listed[0][1].values.get("order") != list(range(len(array.shape)))[::-1]:
         fields.fail("codecs", "do not begin with a transpose that reverses all dimensions")

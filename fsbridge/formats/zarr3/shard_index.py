@@ -132,8 +132,8 @@ class ShardIndex:
             return None
         if not self.first <= offset <= offset + length <= self.last:
             raise CorruptData(
-                f"damaged entry of the shard index: offset {offset}, {length} bytes where {self.first}..{self.last} are the "
-                "shard's chunks"
+                f"this is a damaged entry of the shard index: offset {offset}, {length} bytes "
+                f"where {self.first}..{self.last} are the shard's chunks"
             )
         return offset, length
 

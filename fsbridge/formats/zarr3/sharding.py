@@ -173,7 +173,7 @@ class ShardedChunks(Chunks):
         """Return the mtime of the shards with inner chunks below `prefix`. Reads indexes only until one has such a chunk."""
         before_waiting()
         if not self._grid.inside(prefix):
-            raise NotFound(f"chunk {list(prefix)}: not in the grid")
+            raise NotFound(f"chunk {list(prefix)}: it is not in the grid")
         above, _ = self._grid.split(prefix)
         if self._keyed.store.has_no_directories:
             return self.files.find_prefix(above if len(above) < len(self._counts) else ())
@@ -181,7 +181,7 @@ class ShardedChunks(Chunks):
         for shard in itertools.chain((corner,), self._shards.shards_below(above)):
             if self._find_present(shard, prefix).any():
                 return self.files.find_prefix(above)
-        raise NotFound(f"chunk {list(prefix)}: nothing stored")
+        raise NotFound(f"chunk {list(prefix)}: nothing is stored")
 
     def strays(self) -> Iterator[str]:
         return self.files.strays()
@@ -277,7 +277,7 @@ class ShardedChunks(Chunks):
     def _locate(self, index: Index) -> tuple[Span, int, int]:
         """Return innermost shard, offset and length of the chunk at `index`."""
         if not self._grid.holds(index):
-            raise NotFound(f"chunk {list(index)}: not in the grid")
+            raise NotFound(f"chunk {list(index)}: it is not in the grid")
         shard, local = self._grid.split(index)
         for attempt in range(READ_ATTEMPTS):
             try:
@@ -295,7 +295,7 @@ class ShardedChunks(Chunks):
         """Raise TooLarge for more stored bytes than `decoded` ones may have."""
         limit = self._keyed.stored_limit(decoded)
         if info.stored > limit:
-            raise TooLarge(f"{self._describe(index)}: {info.stored} stored bytes, the limit is {limit}")
+            raise TooLarge(f"{self._describe(index)}: it has {info.stored} stored bytes, the limit is {limit}")
 
     def _read_stored(self, index: Index, info: ChunkInfo, decoded: int) -> bytes:
         """Return the encoded bytes of the chunk that `info` describes."""

@@ -84,7 +84,7 @@ class Shards:
         data = self._cache.get(key)
         if not isinstance(data, bytes):
             if span.length > self.keyed.stored_limit(self._limit):
-                raise TooLarge(f"{self._name(span)}: a shard of {span.length} bytes that must be decoded whole")
+                raise TooLarge(f"{self._name(span)}: the shard has {span.length} bytes, too many to be decoded whole")
             try:
                 data = bytes(outer.decode(self.read(span, 0, span.length), None, self._limit))
             except (CorruptData, TooLarge) as error:  # either is reported when one of its chunks is opened, and hides none
@@ -114,7 +114,7 @@ class Shards:
         size = ENTRY_BYTES * math.prod(counts) + spec.index_extra
         if size > self._cache.budget:
             limit = f"the limit is {self._cache.budget}, see --cache-size"
-            raise TooLarge(f"{self._name(span)}: shard index of {size} bytes, {limit}")
+            raise TooLarge(f"{self._name(span)}: the shard index has {size} bytes, {limit}")
         try:
             if size > span.length:
                 raise CorruptData(f"it takes {size} bytes, the shard has {span.length}")
@@ -135,7 +135,7 @@ class Shards:
         except CorruptData as error:
             raise error.at(f"{self._name(span)}, entry {list(cell)}") from None
         if entry is None:
-            raise NotFound(f"{self._name(span)}: inner chunk not stored")
+            raise NotFound(f"{self._name(span)}: the inner chunk is not stored")
         return entry
 
     def descend(self, span: Span, local: Index) -> tuple[Span, int, int]:
@@ -173,7 +173,7 @@ class Shards:
         shape, axis = self.grid.chunk_shape(shard), len(local)
         rows = shape[axis] // self.inner[axis]
         if rows > self._cache.budget // ENTRY_BYTES:
-            raise TooLarge(f"shards of {rows} chunks along dimension {axis}; see --cache-size")
+            raise TooLarge(f"shards of {rows} chunks along dimension {axis} are too large; see --cache-size")
         try:
             flags = self._rows(self.span(shard), 0, shape, local, room)
         except TooLarge:

@@ -240,7 +240,7 @@ def _struct(name: str, fields: Fields) -> ZarrType:
         elif isinstance(member, dict):
             label, spelling = Fields(member, place).string("name"), Fields(member, place).value("data_type")
         else:
-            raise CorruptData(f"{place}: neither a pair nor an object")
+            raise CorruptData(f"{place}: it is neither a pair nor an object")
         of = parse_type(spelling, place)
         if of.numpy is None:
             raise Unsupported(f"{place}: elements of variable length cannot be in a struct")

@@ -236,11 +236,11 @@ OTHER = "the format is {}, not {}\n  leave out --format"
     ("kind", "named", "words"),
     [
         *(("directory", form, OTHER.format("zarr3", form)) for form in ("n5", "zarr2", "icechunk")),
-        *(("directory", form, f"a directory, not a file of the format {form}") for form in ("hdf5", "zip")),
+        *(("directory", form, f"it is a directory, not a file of the format {form}") for form in ("hdf5", "zip")),
         ("directory", "hangar", "not a Hangar repository"),
         *(("archive", form, OTHER.format("zarr3", form)) for form in ("n5", "zarr2")),
         *(
-            ("archive", form, f"a file, not a directory of the format {form}")
+            ("archive", form, f"it is a file, not a directory of the format {form}")
             for form in ("hangar", "icechunk", "collection")
         ),
         ("archive", "hdf5", OTHER.format("zip", "hdf5")),

@@ -228,9 +228,9 @@ def test_reader_errors_name_the_document(tmp_path: Path, store: LocalStore) -> N
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "big.json").write_text("{" + " " * 5000 + "}")
     reader = DocumentReader(store, LIMITS)
-    with pytest.raises(CorruptData, match=r"d\.json: a directory"):
+    with pytest.raises(CorruptData, match=r"d\.json: there is a directory"):
         reader.read(Key("d.json"))
-    with pytest.raises(CorruptData, match=r"bad\.json: no valid JSON"):
+    with pytest.raises(CorruptData, match=r"bad\.json: it is no valid JSON"):
         reader.read(Key("bad.json"))
     with pytest.raises(TooLarge):
         reader.read(Key("big.json"))

@@ -100,10 +100,10 @@ def parse_region(text: str, shape: tuple[int, ...]) -> Selection:
         items.pop()  # a trailing comma is allowed, as in a[1:2,]
     dots = [i for i, item in enumerate(items) if item.strip() == "..."]
     if len(dots) > 1:
-        raise ValueError("more than one '...'")
+        raise ValueError("there is more than one '...'")
     given = len(items) - len(dots)
     if given > len(shape):
-        raise ValueError(f"{given} items for {len(shape)} dimensions")
+        raise ValueError(f"there are {given} items for {len(shape)} dimensions")
     missing = [":"] * (len(shape) - given)
     position = dots[0] if dots else len(items)
     items[position : position + len(dots)] = missing

@@ -94,7 +94,7 @@ class OpenGroup(GroupDirectory):
         """Open an array of the group. `look`: what was found around the group already; None: look now."""
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
-            raise TooDeep(f"{member}/{name}: too many nested groups")
+            raise TooDeep(f"{member}/{name}: groups are nested too deeply")
         return self._tree.find_array(
             member.context, (*member.names, name), name.replace("/", "%2F"), array, look or self.look()
         )

@@ -124,7 +124,7 @@ class Allocation:
         if offset is None:
             raise ValueError("HDF5 does not tell where the elements are")
         if stored != count:
-            raise ValueError(f"{stored} bytes of elements, not {count}")
+            raise ValueError(f"HDF5 stores {stored} bytes of elements, not {count}")
         return int(offset)
 
 
