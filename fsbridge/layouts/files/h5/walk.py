@@ -162,7 +162,7 @@ class Walk:
         look = self._looks[group] = group.look()
         self.add_group(path, attributes)
         for child, opener in openers(group.group, members, group.path.member.context.config.is_remote):
-            self._measure_room()
+            self._check_room()
             name = spec.escape_name(child.name)
             if self._netcdf and (reason := too_long(name)) is not None:
                 left_out.append(f"{name}: {reason}")
@@ -193,7 +193,7 @@ class Walk:
     def _watch(self, watch: Origin) -> None:
         self._watched[watch] = None
 
-    def _measure_room(self) -> None:
+    def _check_room(self) -> None:
         if self.specification.count > MAX_OBJECTS:
             raise TooLarge(f"the virtual HDF5 file has room for at most {MAX_OBJECTS} groups and arrays")
 
@@ -225,7 +225,7 @@ class Walk:
 
         `changed`: attributes that replace the array's own.
         """
-        self._measure_room()
+        self._check_room()
         if array.metadata.varlength:
             raise TooLarge("the blocks have varying numbers of elements")
         item = spec.describe_dataset(view, path, self._netcdf)
