@@ -23,10 +23,8 @@ import pandas as pd
 import pytest
 import xarray
 import zarr
-from tree_walker import content
-
-from fsbridge.config import Config
-from fsbridge.mount.lifecycle import open_tree
+from tables_read import files_of
+from tree_walker import read_file
 
 DOCS = Path(__file__).parents[2] / "docs" / "meaning.md"
 COUNT = 20
@@ -216,14 +214,8 @@ READERS: dict[str, Callable[[bytes, str, Path], Points]] = {"csv": read_csv, "nc
 
 
 def made(source: Series, suffix: str, folder: Path) -> bytes:
-    tree = open_tree(Config(source=str(source.write(folder)), mountpoint="/nowhere", layout="files", metadata_ttl=0))
-    try:
-        node: Any = tree.root
-        for name in f"{source.array}.{suffix}".split("/"):
-            node = node.lookup(name.encode())
-        return content(node, 1 << 20)
-    finally:
-        tree.close()
+    with files_of(source.write(folder)) as root:
+        return read_file(root, f"{source.array}.{suffix}")
 
 
 @pytest.mark.parametrize("suffix", READERS)

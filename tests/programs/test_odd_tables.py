@@ -11,7 +11,8 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from tables_read import content, files_of, frame, lines
+from tables_read import files_of, frame, lines
+from tree_walker import read_file
 
 PAIR = [("p", "i1"), ("q", "f4")]
 ENDS = {"c_index": np.array([1, 3, 4], "u1")}
@@ -65,7 +66,7 @@ def test_p12_an_odd_column_is_left_out_and_the_table_stays(case: str, kind: str,
     path = odd_table(tmp_path, kind, convention, ["c"], members)
     assert lines(path, "t.csv") == ["id,n", "0,0", "1,10", "2,20"]
     with files_of(path) as root:
-        said = json.loads(content(root, "t.json"))["table"]
+        said = json.loads(read_file(root, "t.json"))["table"]
     assert said == {"columns": ["id", "n"], "left_out": {"c": f"/t/c: {reason}"}}
 
 

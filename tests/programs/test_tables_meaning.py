@@ -20,7 +20,8 @@ import pandas as pd
 import pytest
 import xarray
 import zarr
-from tables_read import content, files_of, frame, lines
+from tables_read import files_of, frame, lines
+from tree_walker import read_file
 
 from fsbridge.errors import FsbridgeError
 
@@ -195,7 +196,7 @@ def test_p12_booleans_of_hdf5_and_anndata_are_logical_or_empty(tmp_path: Path) -
 def test_first_lines_are_never_rows_of_numbers(name: str, values: Any, tmp_path: Path) -> None:
     zarr.open_group(tmp_path / "s.zarr", mode="w").create_array(name, data=values)
     with files_of(tmp_path / "s.zarr") as root:
-        text = content(root, f"{name}.csv").decode()
+        text = read_file(root, f"{name}.csv").decode()
     with pytest.raises(ValueError, match="could not convert"):
         np.loadtxt(io.StringIO(text), delimiter=",")
     np.testing.assert_array_equal(np.loadtxt(io.StringIO(text), delimiter=",", skiprows=1), values)
@@ -242,9 +243,9 @@ def test_p12_gaps_of_compounds_are_in_no_file(region: str, tmp_path: Path) -> No
     rows = np.load(io.BytesIO(saved.getvalue()))  # its type is no longer marked as aligned
     shown = rows[1:] if region else rows
     with files_of(tmp_path / "s.h5") as root:
-        files = {suffix: content(root, f"t{region}.{suffix}") for suffix in ("npy", "h5", "nc", "raw")}
+        files = {suffix: read_file(root, f"t{region}.{suffix}") for suffix in ("npy", "h5", "nc", "raw")}
         (tmp_path / f"t{region}.raw").write_bytes(files["raw"])
-        described, page = json.loads(content(root, "t.json")), content(root, "index.html").decode()
+        described, page = json.loads(read_file(root, "t.json")), read_file(root, "index.html").decode()
     loaded = np.load(io.BytesIO(files["npy"]))
     assert loaded.dtype == rows.dtype
     assert repr(loaded.tolist()) == repr(shown.tolist())
@@ -279,7 +280,7 @@ def test_p12_gaps_that_zarr_python_2_wrote_are_no_columns(tmp_path: Path) -> Non
     (tmp_path / "s.zarr/t/0").write_bytes(rows.tobytes())
     assert lines(tmp_path / "s.zarr", "t.csv") == ["a,b,c.p,c.q", "0,1.0,0,3", "0,2.0,0,4"]
     with files_of(tmp_path / "s.zarr") as root:
-        loaded = np.load(io.BytesIO(content(root, "t.npy")))
+        loaded = np.load(io.BytesIO(read_file(root, "t.npy")))
     assert loaded.dtype.names == ("a", "b", "c")
     assert loaded.tolist() == rows.tolist()
 
@@ -316,7 +317,7 @@ def test_p3_lists_of_what_are_no_numbers_are_an_error(spelled: str, tmp_path: Pa
     document |= {"order": "C", "filters": [{"id": "vlen-array", "dtype": spelled}]}
     (tmp_path / "s.zarr/r/.zarray").write_text(json.dumps(document))
     with files_of(tmp_path / "s.zarr") as root, pytest.raises(FsbridgeError):
-        content(root, "r.csv")
+        read_file(root, "r.csv")
 
 
 def test_p12_enumerations_in_compounds_have_names(tmp_path: Path) -> None:
@@ -369,7 +370,7 @@ def test_p12_series_of_nwb_have_their_times(tmp_path: Path) -> None:
 
 def test_uneven_times_are_the_axis_of_a_preview(tmp_path: Path) -> None:
     with files_of(nwb(tmp_path)) as root:
-        drawn = content(root, "uneven/data.preview.svg").decode()
+        drawn = read_file(root, "uneven/data.preview.svg").decode()
     texts = re.findall(r">([^<>]*)</text>", drawn)
     assert "time (s)" in texts
     assert {"100", "102", "104", "106", "108", "110"} <= set(texts)
@@ -386,7 +387,7 @@ def test_long_uneven_times_are_the_axis_of_a_preview(region: str, tmp_path: Path
         series["timestamps"] = 100 + 10 * (np.arange(count) / (count - 1)) ** 2
         series["timestamps"].attrs["unit"] = "seconds"
     with files_of(tmp_path / "s.nwb") as root:
-        drawn = content(root, f"long/data{region}.preview.svg").decode()
+        drawn = read_file(root, f"long/data{region}.preview.svg").decode()
     texts = re.findall(r">([^<>]*)</text>", drawn)
     assert "time (s)" in texts
     assert {"102", "104", "106", "108"} <= set(texts)
@@ -426,7 +427,7 @@ def test_p12_categories_of_any_age_are_words(kind: str, tmp_path: Path) -> None:
     assert lines(path, "obs.csv") == ["index,c,g/x,n", 'v1,"B,b",10,1', "v2,,20,2", "v3,A,30,3"]
     assert lines(path, "obs/c.csv") == ["c", '"B,b"', '""', "A"], "the array by itself says the same"
     with files_of(path) as tree:
-        assert json.loads(content(tree, "obs.json"))["table"] == {"columns": ["index", *order], "left_out": {}}
+        assert json.loads(read_file(tree, "obs.json"))["table"] == {"columns": ["index", *order], "left_out": {}}
 
 
 def old_anndata(path: Path, kind: str) -> Path:
@@ -480,4 +481,4 @@ def test_pages_say_the_first_and_the_last_date(tmp_path: Path) -> None:
         (tmp_path / str(number)).mkdir()
         path, _ = write(data, "zarr2", tmp_path / str(number))
         with files_of(path) as root:
-            assert f">{wanted}<" in content(root, "index.html").decode()
+            assert f">{wanted}<" in read_file(root, "index.html").decode()

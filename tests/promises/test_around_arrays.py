@@ -18,13 +18,13 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from tree_walker import content
+from tree_walker import content, find_node
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.filetypes import FILE_TYPES
 from fsbridge.mount.lifecycle import open_tree
-from fsbridge.tree import AnyNode, Directory
+from fsbridge.tree import AnyNode
 
 FILES = [
     *(f"{array}.{suffix}" for array in ("a", "im/0") for suffix in ("json", *FILE_TYPES)),
@@ -190,10 +190,7 @@ class Reader:
         return {path: self.read(path) for path in FILES}
 
     def _found(self, path: str) -> AnyNode:
-        node: AnyNode = self.root
-        for name in path.split("/"):
-            assert isinstance(node, Directory)
-            node = node.lookup(name.encode())
+        node: AnyNode = find_node(self.root, path)
         self._known[path] = node
         return node
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import h5py
 import netCDF4
@@ -26,6 +26,7 @@ from h5py import h5d, h5p, h5s, h5t
 from hdf5_children import watched
 from mounting import MountFunction
 from rich_hdf5_files import WRITERS, h5py_links, h5py_types, netcdf
+from tree_walker import read_file
 from waiting import until
 
 from fsbridge.children import client
@@ -35,7 +36,6 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.formats.open import Opening
 from fsbridge.formats.shared import Shared
 from fsbridge.layouts import root_directory
-from fsbridge.tree import Directory, File
 
 LINKED = "h5py_links"
 """The writer of a file with a link to another file, so that its bytes alone are not all of it."""
@@ -106,14 +106,7 @@ def made(source: Path, name: str = "store.h5", shared: Shared | None = None) -> 
     config = Config(str(source), "/mnt", layout="files", exclude=("nothing",))
     opened = Opening(shared).source(config.source, config)
     try:
-        here: Any = root_directory(opened, config, ChunkCache(1 << 24))
-        for part in name.split("/"):
-            here = cast(Directory, here).lookup(part.encode())
-        handle = cast(File, here).open() if here.measure() else None
-        assert handle is not None
-        content = bytes(handle.read(0, handle.size))
-        handle.close()
-        return content
+        return read_file(root_directory(opened, config, ChunkCache(1 << 24)), name)
     finally:
         opened.close()
 

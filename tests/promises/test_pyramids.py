@@ -19,7 +19,7 @@ import zarr
 from mounting import MountFunction
 from n5_arrays import write_n5
 from PIL import Image
-from tree_walker import content
+from tree_walker import content, find_node
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale
@@ -86,10 +86,7 @@ def find() -> Iterator[Callable[..., AnyNode]]:
 
     def look(source: Path, path: str) -> AnyNode:
         trees.append(open_tree(Config(source=str(source), mountpoint="/nowhere", layout="files", metadata_ttl=0)))
-        node: Any = trees[-1].root
-        for name in path.split("/"):
-            node = node.lookup(name.encode())
-        found: AnyNode = node
+        found: AnyNode = find_node(trees[-1].root, path)
         return found
 
     yield look

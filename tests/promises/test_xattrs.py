@@ -6,13 +6,13 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import h5py
 import numpy as np
 import pytest
 import zarr
 from mounting import Mount
+from tree_walker import find_node
 
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
@@ -22,10 +22,8 @@ from fsbridge.tree import Directory
 
 
 def xattrs(directory: Directory, path: str) -> dict[str, str]:
-    node = directory
-    for name in filter(None, path.split("/")):
-        node = cast(Directory, node.lookup(name.encode()))
-    return {name.removeprefix("user.fsbridge."): value.decode() for name, value in node.xattrs().items()}
+    found = find_node(directory, path).xattrs()
+    return {name.removeprefix("user.fsbridge."): value.decode() for name, value in found.items()}
 
 
 def test_source_facts_of_every_member_of_a_collection(tmp_path: Path) -> None:

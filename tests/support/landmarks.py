@@ -18,7 +18,7 @@ import numpy as np
 import SimpleITK
 import tifffile
 from fake_model import FakeGroup, fake_array, tree
-from tree_walker import content
+from tree_walker import content, read_file
 
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
@@ -94,10 +94,7 @@ class ImarisFile(Source):
                     file.require_group(name).attrs[key] = np.frombuffer(str(value).encode(), "S1")
             array = f"{level.name}/Data.{suffix}"
         with closing(open_source(str(path), Config(str(path), "/mnt"))) as source:
-            found: Any = root_directory(source, Config(str(path), "/mnt", layout="files"), ChunkCache(1 << 20))
-            for part in array.strip("/").split("/"):
-                found = found.lookup(part.encode())
-            return content(found)
+            return read_file(root_directory(source, Config(str(path), "/mnt", layout="files"), ChunkCache(1 << 20)), array)
 
 
 def straight(steps: Iterable[float], starts: Iterable[float] = (0.0, 0.0, 0.0), signs: Iterable[float] = (1, 1, 1)) -> Place:

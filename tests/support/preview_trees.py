@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import zarr
 from PIL import Image
+from tree_walker import read_file
 
 from fsbridge.config import Config
 from fsbridge.mount.lifecycle import Tree, open_tree
-from fsbridge.tree import Directory, File
 
 
 def tree_of(store: Path, **options: Any) -> Tree:
     return open_tree(Config(str(store), "/nowhere", layout="files", **options))
 
 
-def node(tree: Tree, path: str) -> File:
-    found: Any = tree.root
-    for name in path.split("/"):
-        found = cast(Directory, found).lookup(name.encode())
-    return cast(File, found)
-
-
 def content(tree: Tree, path: str) -> bytes:
-    """All bytes of a file; its size is told before any of them is read (P2)."""
-    file = node(tree, path)
-    size, handle = file.measure().size, file.open()
-    try:
-        assert size == handle.size
-        found = bytes(handle.read(0, handle.size))
-        assert len(found) == size
-        return found
-    finally:
-        handle.close()
+    return read_file(tree.root, path)
 
 
 def image(tree: Tree, path: str) -> Image.Image:

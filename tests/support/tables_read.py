@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from tree_walker import read_file
 
 from fsbridge.config import Config
 from fsbridge.mount.lifecycle import open_tree
@@ -26,24 +27,11 @@ def files_of(path: Path, *files: str) -> Iterator[Any]:
         tree.close()
 
 
-def node(root: Any, path: str) -> Any:
-    for name in path.split("/"):
-        root = root.lookup(name.encode())
-    return root
-
-
-def content(root: Any, path: str) -> bytes:
-    file = node(root, path)
-    data = bytes(file.open().read(0, 1 << 24))
-    assert file.measure().size == len(data)
-    return data
-
-
 def frame(path: Path, name: str, **options: Any) -> pd.DataFrame:
     with files_of(path) as root:
-        return pd.read_csv(io.BytesIO(content(root, name)), **options)
+        return pd.read_csv(io.BytesIO(read_file(root, name)), **options)
 
 
 def lines(path: Path, name: str) -> list[str]:
     with files_of(path) as root:
-        return content(root, name).decode().splitlines()
+        return read_file(root, name).decode().splitlines()

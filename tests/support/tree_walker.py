@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fsbridge.errors import FsbridgeError
 from fsbridge.tree import AnyNode, Directory, Symlink
@@ -63,3 +64,24 @@ def content(node: AnyNode, step: int = 1000) -> bytes:
     assert bytes(handle.read(size, 10)) == b""
     handle.close()
     return data
+
+
+def find_node(directory: AnyNode, path: str) -> Any:
+    """The node at a path below a directory."""
+    node: Any = directory
+    for name in filter(None, path.split("/")):
+        node = node.lookup(name.encode("utf-8", "surrogateescape"))
+    return node
+
+
+def read_file(directory: AnyNode, path: str) -> bytes:
+    """All bytes of a file, read at once; its size is told before any of them is read (P2)."""
+    file = find_node(directory, path)
+    size, handle = file.measure().size, file.open()
+    try:
+        assert size == handle.size
+        found = bytes(handle.read(0, handle.size))
+        assert len(found) == size
+        return found
+    finally:
+        handle.close()

@@ -11,7 +11,7 @@ import pytest
 from fake_model import FakeGroup, FakeSource, fake_array
 from model_reader import group_at
 from samples import SAMPLES, Sample
-from tree_walker import content, walk
+from tree_walker import content, find_node, walk
 
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, SetupError
@@ -31,10 +31,7 @@ def shown(source: Any, below: str = "", **changes: Any) -> dict[str, bytes]:
     """All files below a directory by path."""
     tree = open_tree(Config(source=str(source), mountpoint="/nowhere", **changes))
     try:
-        directory: Any = tree.root
-        for name in filter(None, below.split("/")):
-            directory = directory.lookup(name.encode())
-        found = walk(directory)
+        found = walk(find_node(tree.root, below))
     finally:
         tree.close()
     errors = {path: data for path, data in found.items() if isinstance(data, FsbridgeError)}

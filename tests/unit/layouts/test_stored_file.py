@@ -21,6 +21,7 @@ from h5py import h5p
 from hdf5_children import watched
 from hdf5_model import opened as opened_hdf5
 from remote_hdf5 import opened_remote, upload
+from tree_walker import find_node
 from waiting import until
 
 from fsbridge.children.client import ChildProcess
@@ -56,10 +57,7 @@ def open_store(path: Path, shared: Shared | None = None, **options: Any) -> Iter
 
 
 def find_file(root: Directory, name: str = "s.h5") -> File:
-    here: Any = root
-    for part in name.split("/"):
-        here = here.lookup(part.encode())
-    return cast(File, here)
+    return cast(File, find_node(root, name))
 
 
 def read_content(file: File) -> bytes:

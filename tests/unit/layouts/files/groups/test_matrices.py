@@ -13,7 +13,8 @@ import pytest
 import scipy.io
 import scipy.sparse
 import zarr
-from tables_read import content, files_of, node
+from tables_read import files_of
+from tree_walker import find_node, read_file
 
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
 
@@ -72,7 +73,7 @@ def test_p12_a_sparse_matrix_is_what_scipy_reads(
     else:
         put(zarr.open_group(path, mode="w", zarr_format=version), "X", matrix)
     with files_of(path) as root:
-        text = content(root, "X.mtx")
+        text = read_file(root, "X.mtx")
     found = scipy.io.mmread(io.BytesIO(text)).asformat(kind)
     found.sort_indices()
     assert found.shape == matrix.shape
@@ -87,7 +88,7 @@ def test_p2_any_part_of_a_matrix_is_that_part_of_the_whole(tmp_path: Path) -> No
         put(file, "X", sparse("csr", "<f4", (400, 300)))  # more elements than are written at a time
     choose = random.Random(3)
     with files_of(tmp_path / "s") as root:
-        whole, handle = content(root, "X.mtx"), node(root, "X.mtx").open()
+        whole, handle = read_file(root, "X.mtx"), find_node(root, "X.mtx").open()
         for _ in range(100):
             start, size = choose.randrange(len(whole) + 5), choose.choice([0, 1, 30, 200, 5000, 700_000])
             assert bytes(handle.read(start, size)) == whole[start : start + size]
@@ -111,9 +112,9 @@ def test_p12_rows_and_columns_have_the_names_of_the_tables_above(tmp_path: Path)
             for suffix, expected in zip(("barcodes", "features"), names, strict=True):
                 if expected is None:
                     with pytest.raises(NotFound, match=r"no table above has a name for each of the \d (rows|columns)"):
-                        node(root, f"{path}.{suffix}.tsv")
+                        find_node(root, f"{path}.{suffix}.tsv")
                 else:
-                    assert content(root, f"{path}.{suffix}.tsv").decode().splitlines() == expected
+                    assert read_file(root, f"{path}.{suffix}.tsv").decode().splitlines() == expected
 
 
 def test_matrices_before_anndata_0_7_are_known_by_other_attributes(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_matrices_before_anndata_0_7_are_known_by_other_attributes(tmp_path: Pat
         file["X"].attrs.clear()
         file["X"].attrs.update({"h5sparse_format": "csc", "h5sparse_shape": [2, 2]})
     with files_of(tmp_path / "a.h5ad") as root:
-        np.testing.assert_array_equal(scipy.io.mmread(io.BytesIO(content(root, "X.mtx"))).toarray(), matrix.toarray())
+        np.testing.assert_array_equal(scipy.io.mmread(io.BytesIO(read_file(root, "X.mtx"))).toarray(), matrix.toarray())
 
 
 DAMAGE: dict[str, Any] = {
@@ -148,7 +149,7 @@ def test_p3_a_matrix_that_makes_no_sense_is_an_error(damage: str, tmp_path: Path
         del file["X"][name]
         file["X"][name] = values
     with files_of(tmp_path / "s") as root, pytest.raises(CorruptData):
-        content(root, "X.mtx")
+        read_file(root, "X.mtx")
 
 
 def test_a_group_that_is_no_matrix_has_none(tmp_path: Path) -> None:
@@ -160,18 +161,18 @@ def test_a_group_that_is_no_matrix_has_none(tmp_path: Path) -> None:
     with files_of(tmp_path / "s") as root:
         for path, reason in {"g": "no sparse matrix", "X": "does not say the shape", "Z": "no elements of type"}.items():
             with pytest.raises(FsbridgeError, match=reason):
-                node(root, f"{path}.mtx")
+                find_node(root, f"{path}.mtx")
 
 
 def test_p9_a_matrix_that_has_changed_is_another(tmp_path: Path) -> None:
     store = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
     put(store, "X", scipy.sparse.csr_matrix(np.array([[1.0, 0], [0, 2]])))
     with files_of(tmp_path / "s") as root:
-        handle, file = node(root, "X.mtx").open(), node(root, "X.mtx")
+        handle, file = find_node(root, "X.mtx").open(), find_node(root, "X.mtx")
         before = bytes(handle.read(0, 1000))
         zarr.open_array(tmp_path / "s/X/data", mode="r+")[:] = [1.0, 5.0]
         assert b" 2.0" in before
         assert bytes(handle.read(0, 1000)) == before, "an open file shows one state"
         with pytest.raises(Stale):
             file.open()
-        assert b" 5.0" in content(root, "X.mtx")
+        assert b" 5.0" in read_file(root, "X.mtx")

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 import xarray
 import zarr
-from tables_read import content, files_of
+from tables_read import files_of
+from tree_walker import read_file
 
 from fsbridge.errors import CorruptData, NotFound, Stale
 
@@ -37,15 +38,15 @@ def weather(tmp_path: Path) -> Path:
 
 def test_p12_tables_have_names_and_coordinates(weather: Path) -> None:
     with files_of(weather) as root:
-        assert content(root, "temp.csv") == b"time,temp\n10,1.5\n20,2.5\n30,3.5\n"
-        assert content(root, "temp[1:3].csv") == b"time,temp\n20,2.5\n30,3.5\n"
-        assert content(root, "grid.csv") == b"time,x=0.5,x=1.5\n10,0.0,1.0\n20,2.0,3.0\n30,4.0,5.0\n"
-        assert content(root, "time.csv") == b"time\n10\n20\n30\n"
+        assert read_file(root, "temp.csv") == b"time,temp\n10,1.5\n20,2.5\n30,3.5\n"
+        assert read_file(root, "temp[1:3].csv") == b"time,temp\n20,2.5\n30,3.5\n"
+        assert read_file(root, "grid.csv") == b"time,x=0.5,x=1.5\n10,0.0,1.0\n20,2.0,3.0\n30,4.0,5.0\n"
+        assert read_file(root, "time.csv") == b"time\n10\n20\n30\n"
 
 
 def test_p12_arrays_of_one_dimension_are_one_table(weather: Path) -> None:
     with files_of(weather) as root:
-        table = frame(content(root, "weather.csv")).set_index("time")
+        table = frame(read_file(root, "weather.csv")).set_index("time")
     expected = xarray.open_zarr(weather)[["temp", "rain"]].to_dataframe()
     pd.testing.assert_frame_equal(table[["temp", "rain"]], expected[["temp", "rain"]])
 
@@ -68,9 +69,9 @@ def test_p12_missing_elements_are_empty_cells(version: Literal[2, 3] | None, tmp
     else:
         data.to_zarr(place, zarr_format=version, consolidated=False)
     with files_of(place) as root:
-        table = frame(content(root, "s.csv")).set_index("time")
-        alone = frame(content(root, "temp.csv")).set_index("time")
-        assert content(root, "grid.csv") == b"time,c0,c1\n" + b"".join(b"%d,1,\n" % time for time in (10, 20, 30))
+        table = frame(read_file(root, "s.csv")).set_index("time")
+        alone = frame(read_file(root, "temp.csv")).set_index("time")
+        assert read_file(root, "grid.csv") == b"time,c0,c1\n" + b"".join(b"%d,1,\n" % time for time in (10, 20, 30))
     masked = xarray.open_dataset(place) if version is None else xarray.open_zarr(place, consolidated=False)
     names = ["temp", "depth", "old", "count"]
     pd.testing.assert_frame_equal(table[names], masked[names].to_dataframe()[names], check_dtype=False)
@@ -86,7 +87,7 @@ def test_p12_a_table_of_one_column_keeps_its_rows(dtype: str, marker: float, cel
     array = group.create_array("a", shape=(3,), dtype=dtype, attributes={"missing_value": [marker]})
     array[:] = np.array([3, marker, 5], dtype)
     with files_of(tmp_path / "s.zarr") as root:
-        text = content(root, "a.csv")
+        text = read_file(root, "a.csv")
     assert text.decode().splitlines()[2] == cell
     np.testing.assert_array_equal(frame(text)["a"], [3, np.nan, 5])
 
@@ -97,14 +98,14 @@ def test_p12_zeros_are_no_missing_elements_because_zarr_2_fills_with_them(tmp_pa
     array[:] = [0, 1, 2]
     array.attrs["_ARRAY_DIMENSIONS"] = ["x"]
     with files_of(tmp_path / "s.zarr") as root:
-        assert content(root, "a.csv") == b"a\n0\n1\n2\n"
+        assert read_file(root, "a.csv") == b"a\n0\n1\n2\n"
 
 
 def test_p9_a_table_shows_coordinates_that_have_changed(weather: Path) -> None:
     with files_of(weather) as root:
-        assert content(root, "temp.csv").splitlines()[1] == b"10,1.5"
+        assert read_file(root, "temp.csv").splitlines()[1] == b"10,1.5"
         zarr.open_array(weather / "time", mode="r+")[:] = [11, 21, 31]
-        assert content(root, "temp.csv").splitlines()[1] == b"11,1.5"
+        assert read_file(root, "temp.csv").splitlines()[1] == b"11,1.5"
         table = root.lookup(b"weather.csv")
         zarr.open_array(weather / "rain", mode="r+").resize((4,))
         with pytest.raises((Stale, NotFound)):
@@ -127,7 +128,7 @@ def nwb_table(path: Path) -> Path:
 def test_p12_a_table_of_nwb_has_its_columns_in_order(tmp_path: Path) -> None:
     with files_of(nwb_table(tmp_path), "npy", "csv") as root:
         assert b"trials.csv" in {entry.name for batch in root.entries() for entry in batch}
-        rows = list(csv.reader(io.StringIO(content(root, "trials.csv").decode())))
+        rows = list(csv.reader(io.StringIO(read_file(root, "trials.csv").decode())))
     assert rows == [
         ["id", "start", "tags", "stim"],
         ["0", "0.0", "[]", "a"],
@@ -141,7 +142,7 @@ def test_p3_a_ragged_column_with_a_wrong_index_is_damage(tmp_path: Path) -> None
     with h5py.File(path, "r+") as file:
         file["trials/tags_index"][:] = [0, 3, 1]
     with files_of(path) as root, pytest.raises(CorruptData, match="tags_index"):
-        content(root, "trials.csv")
+        read_file(root, "trials.csv")
 
 
 def test_p12_a_frame_of_anndata_has_its_categories(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_p12_a_frame_of_anndata_has_its_categories(tmp_path: Path) -> None:
         number.attrs["encoding-type"] = "nullable-integer"
         number["values"], number["mask"] = np.array([5, 6, 7]), np.array([False, True, False])
     with files_of(tmp_path / "a.h5ad") as root:
-        assert content(root, "obs.csv") == b"cell,kind,n\nk1,v,5\nk2,,\nk3,u,7\n"
+        assert read_file(root, "obs.csv") == b"cell,kind,n\nk1,v,5\nk2,,\nk3,u,7\n"
 
 
 def test_p3_a_column_that_a_table_cannot_hold_is_left_out_with_a_sentence(tmp_path: Path) -> None:
@@ -168,8 +169,8 @@ def test_p3_a_column_that_a_table_cannot_hold_is_left_out_with_a_sentence(tmp_pa
         file["trials/stim"] = np.zeros((3, 2, 2))
         file["trials/tags_index_index"] = np.array([1, 2, 3], "u1")
     with files_of(path) as root:
-        assert content(root, "trials.csv") == b"id,start\n0,0.0\n1,1.0\n2,2.0\n"
-        said = json.loads(content(root, "trials.json"))["table"]
+        assert read_file(root, "trials.csv") == b"id,start\n0,0.0\n1,1.0\n2,2.0\n"
+        said = json.loads(read_file(root, "trials.json"))["table"]
     assert said["columns"] == ["id", "start"]
     assert said["left_out"]["stim"].endswith("trials/stim: the column has 3 dimensions; read it by itself")
     assert said["left_out"]["tags"].endswith("trials/tags: the column has lists of lists; read it by itself")
@@ -183,7 +184,7 @@ def test_p3_a_table_without_any_column_that_it_can_hold_is_named(tmp_path: Path)
     with files_of(tmp_path / "t.nwb") as root:
         with pytest.raises(NotFound, match=r"trials/stim: the column has 3 dimensions"):
             root.lookup(b"trials.csv")
-        assert "3 dimensions" in json.loads(content(root, "trials.json"))["table"]["not_possible"]
+        assert "3 dimensions" in json.loads(read_file(root, "trials.json"))["table"]["not_possible"]
 
 
 def test_p12_attributes_of_groups_are_documents(tmp_path: Path) -> None:
@@ -192,6 +193,6 @@ def test_p12_attributes_of_groups_are_documents(tmp_path: Path) -> None:
     with files_of(tmp_path / "s.zarr") as tree:
         names = {entry.name for batch in tree.entries() for entry in batch}
         assert names == {b"sub", b"sub.json", b"store.json"}
-        assert json.loads(content(tree, "store.json"))["attributes"] == {"lab": "µ", "odd": "NaN"}
-        said = json.loads(content(tree, "sub.json"))
+        assert json.loads(read_file(tree, "store.json"))["attributes"] == {"lab": "µ", "odd": "NaN"}
+        said = json.loads(read_file(tree, "sub.json"))
         assert said == {"name": "sub", "path": "/sub", "kind": "group", "format": "zarr3", "attributes": {"a": [1, 2]}}

@@ -15,6 +15,7 @@ import xarray
 import zarr
 from fake_model import FakeGroup, fake_array
 from fake_model import tree as fake_tree
+from tree_walker import read_file
 
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, Stale
@@ -49,16 +50,6 @@ HOSTILE = [
 def html(content: bytes) -> Any:
     """The document as a browser parses it."""
     return html5lib.parse(content, namespaceHTMLElements=False, transport_encoding="utf-8")
-
-
-def content(directory: Any, *names: str) -> bytes:
-    for name in names:
-        directory = directory.lookup(name.encode("utf-8", "surrogateescape"))
-    file = cast(File, directory)
-    handle = file.open()
-    found = bytes(handle.read(0, handle.size))
-    assert len(found) == file.measure().size
-    return found
 
 
 def links(document: Any) -> list[str]:
@@ -123,7 +114,7 @@ def tree_of(store: Path, **options: Any) -> Tree:
 
 def test_a_page_links_its_members_to_their_files(store: Path) -> None:
     tree = tree_of(store)
-    document = html(content(tree.root, "index.html"))
+    document = html(read_file(tree.root, "index.html"))
     assert is_harmless(document)
     assert document.findtext(".//h1") == "s.zarr"
     rows = document.findall(".//tbody/tr")
@@ -151,7 +142,7 @@ def test_a_page_names_the_fields_of_a_compound_but_not_its_padding(tmp_path: Pat
     padded = np.dtype({"names": ["a", "b"], "formats": ["i1", "f8"], "offsets": [0, 8], "itemsize": 16})
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["p"] = np.zeros(3, padded)
-    document = html(content(tree_of(tmp_path / "s.h5").root, "index.html"))
+    document = html(read_file(tree_of(tmp_path / "s.h5").root, "index.html"))
     assert [text(cell) for cell in document.findall(".//td[@data-is='Type']")] == ["2 fields: a, b"]
 
 
@@ -162,8 +153,8 @@ def test_the_line_of_python_reads_an_empty_array_too(tmp_path: Path, monkeypatch
     tree = tree_of(tmp_path / "s.zarr")
     monkeypatch.chdir(tmp_path)
     for name, shape in (("empty", (0, 3)), ("full", (2, 3))):
-        line = json.loads(content(tree.root, f"{name}.json"))["raw"]["python"]
-        (tmp_path / f"{name}.raw").write_bytes(content(tree.root, f"{name}.raw"))
+        line = json.loads(read_file(tree.root, f"{name}.json"))["raw"]["python"]
+        (tmp_path / f"{name}.raw").write_bytes(read_file(tree.root, f"{name}.raw"))
         found = eval(line, {"np": np})
         assert (found.shape, found.dtype, bool((found == 1).all())) == (shape, np.dtype("<f4"), True)
 
@@ -171,17 +162,17 @@ def test_the_line_of_python_reads_an_empty_array_too(tmp_path: Path, monkeypatch
 def test_pages_of_groups_below_lead_up_and_no_further_than_the_root(store: Path) -> None:
     tree = tree_of(store)
     for names, above in (((), []), (("g",), ["../index.html"]), (("g", "h"), ["../../index.html", "../index.html"])):
-        document = html(content(tree.root, *names, "index.html"))
+        document = html(read_file(tree.root, "/".join((*names, "index.html"))))
         pages = [one for one in links(document) if one.endswith("index.html") and ".." in one]
         assert pages == above
         assert is_harmless(document)
-    below = links(html(content(tree.root, "g", "index.html")))
+    below = links(html(read_file(tree.root, "g/index.html")))
     assert {"./b.preview.svg", "./b.preview.svg#small"} <= {*below}
 
 
 def test_a_store_that_is_one_array_has_a_page(store: Path) -> None:
     tree = tree_of(store / "a")
-    document = html(content(tree.root, "index.html"))
+    document = html(read_file(tree.root, "index.html"))
     assert is_harmless(document)
     (row,) = document.findall(".//tbody/tr")
     assert (document.findtext(".//h1"), text(row.find(".//a[@class='main']"))) == ("a", "a")
@@ -208,18 +199,18 @@ def test_p2_a_listing_has_the_size_of_the_page_that_is_read(store: Path) -> None
         if more:
             root.create_array("a.tif", shape=(3,), chunks=(3,), dtype="f4")
         listed = [entry for entries in tree_of(store).root.entries() for entry in entries if entry.name == b"index.html"]
-        found = content(tree_of(store).root, "index.html")
+        found = read_file(tree_of(store).root, "index.html")
         assert [entry.attrs.size for entry in listed] == [len(found)]
         assert listed[0].version == cast(Any, tree_of(store).root.lookup(b"index.html")).version
 
 
 def test_attributes_are_shown_as_text_and_collapsed_where_they_are_long(store: Path) -> None:
-    document = html(content(tree_of(store).root, "index.html"))
+    document = html(read_file(tree_of(store).root, "index.html"))
     details = document.find(".//details")
     assert "open" in details.attrib
     assert json.loads(text(details.find("pre"))) == {"title": "A <b>sample</b>", "n": [1, 2]}
     zarr.open_group(store, mode="a").attrs["long"] = ["</pre><script>\u202e"] * 100_000
-    longer = html(content(tree_of(store).root, "index.html"))
+    longer = html(read_file(tree_of(store).root, "index.html"))
     details = longer.find(".//details")
     assert "open" not in details.attrib
     assert is_harmless(longer)
@@ -238,7 +229,7 @@ def test_hostile_names_are_text_and_nothing_else(kind: str) -> None:
     else:
         group = FakeGroup({name: fake_array(values, (4, 4)) if kind == "array" else FakeGroup({}) for name in HOSTILE})
     root = fake_tree(group, layout="files")
-    document = html(content(root, "index.html"))
+    document = html(read_file(root, "index.html"))
     assert is_harmless(document)
     shown = text(document.find("body"))
     assert not {"\u202e", "\u2066", "\u200f", "\x1b"} & set(shown)
@@ -255,7 +246,7 @@ def test_hostile_names_are_text_and_nothing_else(kind: str) -> None:
 
 def test_names_that_no_file_can_have_are_reported_and_lead_nowhere() -> None:
     long = "x" * 65536
-    document = html(content(fake_tree(FakeGroup({long: FakeGroup({}), "b": FakeGroup({})}), layout="files"), "index.html"))
+    document = html(read_file(fake_tree(FakeGroup({long: FakeGroup({}), "b": FakeGroup({})}), layout="files"), "index.html"))
     assert is_harmless(document)
     assert all(len(unquote_to_bytes(part)) <= 255 for target in links(document) for part in target.split("/"))
     assert len(text(document)) < 20_000
@@ -275,7 +266,7 @@ def test_every_link_of_a_row_is_below_the_page_whatever_the_row_says() -> None:
 
 
 def test_the_policy_forbids_all_but_pictures_and_the_page_s_own_style(store: Path) -> None:
-    document = html(content(tree_of(store).root, "index.html"))
+    document = html(read_file(tree_of(store).root, "index.html"))
     policy = document.find(".//meta[@http-equiv='Content-Security-Policy']").attrib["content"]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules.pop("default-src") == "'none'"
@@ -292,7 +283,7 @@ def test_pages_are_listed_unless_files_are_chosen_without_them(store: Path) -> N
     assert list_names(files=("preview", "html")) == {
         *(b"a.json", b"a.preview.png", b"g", b"g.json", b"index.html", b"store.json")
     }
-    assert content(tree_of(store, files=("npy",)).root, "index.html").startswith(b"<!DOCTYPE html>")
+    assert read_file(tree_of(store, files=("npy",)).root, "index.html").startswith(b"<!DOCTYPE html>")
 
 
 def test_a_member_of_that_name_is_shown_and_the_page_is_not() -> None:
@@ -311,12 +302,12 @@ def test_p9_a_page_of_a_changed_group_is_stale_and_the_next_look_is_another(stor
         before.open()
     after = tree.root.lookup(b"index.html")
     assert after.version != before.version
-    assert b">c</a>" in content(tree.root, "index.html")
+    assert b">c</a>" in read_file(tree.root, "index.html")
 
 
 def test_p8_a_damaged_member_is_a_row_that_says_so(store: Path) -> None:
     (store / "a/zarr.json").write_text("{")
-    document = html(content(tree_of(store).root, "index.html"))
+    document = html(read_file(tree_of(store).root, "index.html"))
     (row,) = [row for row in document.findall(".//tbody/tr") if "cannot be read" in text(row)]
     assert "a" in text(row)
     assert len(document.findall(".//tbody/tr")) == 2
@@ -327,12 +318,12 @@ def test_a_page_needs_no_chunk(store: Path) -> None:
     for chunk in (store / "a/c").rglob("*"):
         if chunk.is_file():
             chunk.write_bytes(b"damaged")
-    assert b"./a.preview.png" in content(tree_of(store).root, "index.html")
+    assert b"./a.preview.png" in read_file(tree_of(store).root, "index.html")
 
 
 def test_p6_the_page_of_a_large_group_shows_its_first_members() -> None:
     root = fake_tree(FakeGroup({f"g{number}": FakeGroup({}) for number in range(2001)}), layout="files")
-    shown = content(root, "index.html")
+    shown = read_file(root, "index.html")
     assert b"this page shows the first 2,000" in shown
     assert shown.count(b"<tr>") == 2000
 
@@ -341,7 +332,7 @@ def test_pyramids_are_shown_in_the_row_of_their_group(tmp_path: Path) -> None:
     ome = {"version": "0.5", "multiscales": [{"axes": [], "datasets": [{"path": "0"}]}]}
     root = zarr.open_group(tmp_path / "s", mode="w", zarr_format=3)
     root.create_group("i", attributes={"ome": ome}).create_array("0", shape=(20, 20), chunks=(20, 20), dtype="u1")
-    assert "./i.preview.png" in links(html(content(tree_of(tmp_path / "s").root, "index.html")))
+    assert "./i.preview.png" in links(html(read_file(tree_of(tmp_path / "s").root, "index.html")))
     with pytest.raises(NotFound):
         tree_of(tmp_path / "s").root.lookup(b"none.preview.png")
 
@@ -351,7 +342,7 @@ def test_links_of_the_source_are_shown_with_their_targets(tmp_path: Path) -> Non
         file["g/a"] = np.zeros(5)
         file["soft"] = h5py.SoftLink("/g/a")
         file["nowhere"] = h5py.SoftLink("/none")
-    document = html(content(tree_of(tmp_path / "s.h5").root, "index.html"))
+    document = html(read_file(tree_of(tmp_path / "s.h5").root, "index.html"))
     rows = {text(row.findall("td")[1]).split("link to")[0]: text(row) for row in document.findall(".//tbody/tr")}
     assert "which leads nowhere" in rows["nowhere"]
     assert "link to g/a" in rows["soft"]
@@ -419,7 +410,7 @@ def climate(tmp_path: Path) -> Path:
 
 
 def test_a_row_says_what_an_array_is_in_which_unit_and_where_its_elements_lie(climate: Path) -> None:
-    document = html(content(tree_of(climate).root, "index.html"))
+    document = html(read_file(tree_of(climate).root, "index.html"))
     assert is_harmless(document)
     rows = rows_of(document)
     assert described(rows["tas"]) == ["Air Temperature (K)"]
@@ -434,7 +425,7 @@ def test_a_row_says_what_an_array_is_in_which_unit_and_where_its_elements_lie(cl
 
 def test_a_row_shows_the_value_of_a_scalar_and_of_a_few_texts_instead_of_a_plot(climate: Path) -> None:
     tree = tree_of(climate)
-    rows = rows_of(html(content(tree.root, "index.html")))
+    rows = rows_of(html(read_file(tree.root, "index.html")))
     looks = {name: text(row.find("td[@class='look']")) for name, row in rows.items()}
     assert {name: look for name, look in looks.items() if look} == {
         "crs": "0",
@@ -455,9 +446,9 @@ def test_p8_p9_a_value_is_the_present_one_and_a_damaged_one_says_so(climate: Pat
     zarr.open_array(climate / "height", mode="r+")[...] = 10.0
     with pytest.raises(Stale):
         before.open()
-    assert text(rows_of(html(content(tree.root, "index.html")))["height"].find("td[@class='look']")) == "10.0 m"
+    assert text(rows_of(html(read_file(tree.root, "index.html")))["height"].find("td[@class='look']")) == "10.0 m"
     (climate / "height/0").write_bytes(b"damaged")
-    rows = rows_of(html(content(tree.root, "index.html")))
+    rows = rows_of(html(read_file(tree.root, "index.html")))
     assert text(rows["height"].find("td[@class='look']")) == "cannot be read"
     assert text(rows["crs"].find("td[@class='look']")) == "0"
 
@@ -467,7 +458,7 @@ def test_p6_a_page_reads_no_more_than_a_hundred_values(is_listed: bool) -> None:
     root = fake_tree(FakeGroup({f"n{number}": fake_array(np.array(number), ()) for number in range(103)}), layout="files")
     if is_listed:
         assert [entry for batch in root.entries() for entry in batch]
-    rows = rows_of(html(content(root, "index.html")))
+    rows = rows_of(html(read_file(root, "index.html")))
     assert [text(row.find("td[@class='look']")) for row in rows.values()] == [*map(str, range(100)), "", "", ""]
 
 
@@ -486,13 +477,13 @@ def test_p6_a_page_reads_no_more_than_a_hundred_values(is_listed: bool) -> None:
 )
 def test_single_elements_are_shown_as_values_and_longer_arrays_are_not(values: Any, shown: str | None) -> None:
     root = fake_tree(FakeGroup({"a": fake_array(values, tuple(max(1, extent) for extent in values.shape))}), layout="files")
-    look = text(rows_of(html(content(root, "index.html")))["a"].find("td[@class='look']"))
+    look = text(rows_of(html(read_file(root, "index.html")))["a"].find("td[@class='look']"))
     assert look == (shown or "")
 
 
 def test_the_files_that_matter_are_in_the_row_and_all_others_are_folded(climate: Path) -> None:
     tree = tree_of(climate)
-    rows = rows_of(html(content(tree.root, "index.html")))
+    rows = rows_of(html(read_file(tree.root, "index.html")))
     assert first_files(rows["tas"]) == ["nc", "npy", "preview.png"]
     assert first_files(rows["lat"]) == ["csv", "npy", "preview.svg"]
     assert first_files(rows["station"]) == ["csv", "npy"]
@@ -514,14 +505,14 @@ def test_the_page_of_an_image_shows_it_and_links_the_files_with_all_of_it(tmp_pa
     below = root.create_group("labels").create_group("nuclei", attributes={"ome": ome})
     below.create_array("0", data=np.zeros((20, 20), "u4"), chunks=(20, 20))
     tree = tree_of(tmp_path / "cells.ome.zarr")
-    document = html(content(tree.root, "index.html"))
+    document = html(read_file(tree.root, "index.html"))
     assert is_harmless(document)
     made = ["./cells.preview.png", "./cells.ome.tif", "./cells.h5", "./cells.nc", "./store.json"]
     assert [link for link in links(document) if "cells" in link or "store" in link] == [*made, *made[:1] * 2]
     assert document.find(".//img[@class='all']").attrib["src"] == made[0]
     for name in made:
         assert cast(File, tree.root.lookup(name[2:].encode())).measure().size
-    nuclei = html(content(tree.root, "labels", "nuclei", "index.html"))
+    nuclei = html(read_file(tree.root, "labels/nuclei/index.html"))
     assert is_harmless(nuclei)
     assert nuclei.find(".//img[@class='all']").attrib["src"] == "../nuclei.preview.png"
     labels = cast(Directory, tree.root.lookup(b"labels"))
@@ -529,7 +520,7 @@ def test_the_page_of_an_image_shows_it_and_links_the_files_with_all_of_it(tmp_pa
     assert {link[3:] for link in beside} == {f"nuclei.{end}" for end in ("preview.png", "ome.tif", "h5", "nc", "json")}
     for name in beside:
         assert cast(File, labels.lookup(name[3:].encode())).measure().size
-    row = rows_of(html(content(tree.root, "labels", "index.html")))["nuclei"]
+    row = rows_of(html(read_file(tree.root, "labels/index.html")))["nuclei"]
     assert first_files(row) == ["preview.png", "ome.tif", "h5", "nc"]
 
 
@@ -537,8 +528,8 @@ def test_groups_alone_have_no_columns_of_arrays(tmp_path: Path) -> None:
     root = zarr.open_group(tmp_path / "s.zarr", mode="w")
     root.create_group("g").create_array("a", shape=(3,), chunks=(3,), dtype="u1")
     tree = tree_of(tmp_path / "s.zarr")
-    assert html(content(tree.root, "index.html")).find(".//th") is None
-    assert html(content(tree.root, "g", "index.html")).find(".//th") is not None
+    assert html(read_file(tree.root, "index.html")).find(".//th") is None
+    assert html(read_file(tree.root, "g/index.html")).find(".//th") is not None
 
 
 def test_the_page_of_a_store_never_links_a_member_that_is_called_like_a_file(tmp_path: Path) -> None:
@@ -547,8 +538,8 @@ def test_the_page_of_a_store_never_links_a_member_that_is_called_like_a_file(tmp
         root.create_group(name)
     root.create_array("store", shape=(3, 3), chunks=(3, 3), dtype="u1")  # store.json is of this array
     tree = tree_of(tmp_path / "s.zarr")
-    assert "../g.nc" in links(html(content(tree.root, "g", "index.html")))
-    shown = links(html(content(tree.root, "index.html")))
+    assert "../g.nc" in links(html(read_file(tree.root, "g/index.html")))
+    shown = links(html(read_file(tree.root, "index.html")))
     assert "./s.h5" in shown
     assert shown.count("./store.json") == 2  # in its row: its name, and among its files
     assert "./s.nc" not in shown

@@ -21,8 +21,9 @@ from fake_model import tree as fake_tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from preview_trees import array, content, group, image, node, tree_of
+from preview_trees import array, content, group, image, tree_of
 from tree_walker import content as whole_content
+from tree_walker import find_node
 
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, NotFound, Stale
@@ -247,7 +248,7 @@ def test_p3_a_damaged_chunk_is_an_error_and_no_black_tile(tmp_path: Path) -> Non
     tree = tree_of(tmp_path / "s")
     for name in ("i/0", "i/2", "i"):
         with pytest.raises(CorruptData):
-            node(tree, f"{name}.preview.png").measure()
+            find_node(tree.root, f"{name}.preview.png").measure()
 
 
 def test_arrays_that_are_called_like_levels_and_are_none_are_not_taken_for_them(tmp_path: Path) -> None:
@@ -262,13 +263,13 @@ def test_p9_a_preview_of_changed_chunks_is_stale_and_the_next_look_is_another(tm
     values = np.arange(100, dtype="u1").reshape(10, 10)
     stored = array(made, "a", values, (10, 10))
     tree = tree_of(tmp_path / "s", metadata_ttl=0.0)
-    before = node(tree, "a.preview.png")
+    before = find_node(tree.root, "a.preview.png")
     first = content(tree, "a.preview.png")
     stored[...] = values[::-1].copy()
     with pytest.raises(Stale):
         before.open()
     before.settle()
-    after = node(tree, "a.preview.png")
+    after = find_node(tree.root, "a.preview.png")
     assert after.version != before.version
     assert content(tree, "a.preview.png") != first
 
@@ -376,7 +377,7 @@ def test_what_cannot_be_drawn_has_no_preview(tmp_path: Path) -> None:
         file["text"] = np.array([b"a", b"b"])
     for store, name in (("s", "empty"), ("s", "huge"), ("t.h5", "text")):
         with pytest.raises(NotFound):
-            node(tree_of(tmp_path / store), f"{name}.preview.png")
+            find_node(tree_of(tmp_path / store).root, f"{name}.preview.png")
 
 
 def test_p7_the_middle_is_shown_where_all_of_a_plane_would_cost_too_much(tmp_path: Path) -> None:
@@ -469,7 +470,7 @@ def test_p11_a_preview_that_is_looked_at_again_is_not_made_again(tmp_path: Path,
     values = make()
     array(group(tmp_path / "s"), "a", values, values.shape)
     tree = tree_of(tmp_path / "s")
-    first, second = node(tree, "a.preview.png"), node(tree, "a.preview.png")
+    first, second = find_node(tree.root, "a.preview.png"), find_node(tree.root, "a.preview.png")
     assert first.version == second.version
     one, other = first.open(), second.open()
     assert memoryview(one.read(0, one.size)).obj is memoryview(other.read(0, other.size)).obj
