@@ -1,4 +1,4 @@
-"""The layout `files` through real mounts: what numpy, ITK, nibabel, tifffile and mrcfile read equals the source (P12)."""
+"""The layout `files` through real mounts: what numpy, ITK, tifffile and mrcfile read equals the source (P12)."""
 
 from __future__ import annotations
 
