@@ -100,6 +100,11 @@ def test_p12_every_element_equals_the_source(sources: Path, seen: tuple[str, dic
     assert compared >= {"z5py-zarr2": 60}.get(reader, 110)
 
 
+def test_the_root_shows_a_directory_for_each_layout_and_nothing_else(mounted: Mount) -> None:
+    assert sorted(os.listdir(mounted)) == ["n5", "zarr2"]
+    assert not (mounted / "zarr.json").exists()
+
+
 def test_attributes_survive(seen_by: Callable[[str], dict[str, Member]]) -> None:
     case = next(case for case in CASES if case.path == "zarr-python-v3/names")
     assert seen_by("zarr-zarr2")[case.path].attributes == case.attributes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -14,10 +15,11 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from fake_s3 import BUCKET, FakeS3
+from fake_s3 import BUCKET, FakeS3, Fault
 from mounting import Mount, fsbridge
 from nwb_data import expected_arrays, unpack
 from readers import read
+from waiting import until
 
 MountFunction = Callable[..., Mount]
 VALUES = np.arange(300 * 500, dtype="<i4").reshape(300, 500)
@@ -56,6 +58,11 @@ def server(folder: Path) -> Iterator[FakeS3]:
 def place(request: pytest.FixtureRequest, server: FakeS3) -> tuple[str, list[str]]:
     """The URL of the stores by each protocol, and the options to reach it."""
     return (f"s3://{BUCKET}/stores", server.options) if request.param == "s3" else (server.url("stores"), [])
+
+
+def await_absent(path: Path) -> None:
+    """Until `path`, which a new version of its file lacks, is gone: what was looked up is believed for a second or two."""
+    until(lambda: not path.exists())
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -97,6 +104,31 @@ def test_every_layout_shows_it(folder: Path, server: FakeS3, mount: MountFunctio
             np.testing.assert_array_equal(file["group/plain"], PLAIN)
 
 
+def test_p4_p12_data_in_other_files_need_the_permission_that_they_need_on_a_disk(
+    server: FakeS3, mount: MountFunction, tmp_path: Path
+) -> None:
+    for number in range(3):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("x", data=VALUES + number, chunks=(100, 100), compression="gzip")
+    with h5py.File(tmp_path / "master.h5", "w") as file:
+        layout = h5py.VirtualLayout((3, 300, 500), "<i4")
+        for number in range(3):
+            layout[number] = h5py.VirtualSource(f"{number}.h5", "x", (300, 500))
+        file.create_virtual_dataset("all", layout)
+    server.put_tree(tmp_path, "detector")
+    url = f"s3://{BUCKET}/detector"
+    remote = mount(f"{url}/master.h5", *server.options)
+    remote.allow("--allow-external s3://bucket/detector permits")
+    assert sorted(os.listdir(remote.path)) == ["all", "zarr.json"]
+    with pytest.raises(PermissionError):
+        os.listdir(remote / "all")
+    remote.stop()
+    local = mount(tmp_path / "master.h5", "--allow-external", tmp_path)
+    remote = mount(f"{url}/master.h5", *server.options, "--allow-external", url)
+    assert contents(remote.path) == contents(local.path)
+    np.testing.assert_array_equal(zarr.open_array(remote / "all", mode="r")[2], VALUES + 2)
+
+
 def test_members_of_a_collection_at_a_url(folder: Path, server: FakeS3, mount: MountFunction) -> None:
     mounted = mount(f"s3://{BUCKET}/stores", *server.options)
     mounted.allow("broken.h5")
@@ -136,6 +168,33 @@ def test_requests_of_a_mount_and_of_a_chunk(server: FakeS3, mount: MountFunction
     with server.counted() as requests:
         assert (mounted / "big/c/30/0").read_bytes() == bytes(100_000)
     assert [request for request in requests if request.range]
+
+
+def test_p9_a_replaced_file_is_read_again_except_through_open_files(
+    server: FakeS3, mount: MountFunction, tmp_path: Path
+) -> None:
+    mounted = mount(f"s3://{BUCKET}/stores/x.h5", *server.options)
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("raw", data=VALUES[::-1], chunks=(100, 100))
+    with open(mounted / "group/plain/c/0/0", "rb", buffering=0) as held:
+        server.put("stores/x.h5", path.read_bytes(), 2e9)
+        await_absent(mounted / "group")
+        with contextlib.suppress(OSError):  # Stale, unless all of it was read when it was opened
+            assert held.read() == PLAIN.tobytes()
+    np.testing.assert_array_equal(zarr.open_array(mounted / "raw", mode="r")[...], VALUES[::-1])
+    mounted.allow("replaced|changed")
+
+
+@pytest.mark.parametrize("status", [403, 503])
+def test_p3_p8_a_server_that_fails_makes_errors_and_recovers(server: FakeS3, mount: MountFunction, status: int) -> None:
+    mounted = mount(f"s3://{BUCKET}/stores/x.h5", *server.options)
+    mounted.allow("x.h5")
+    server.fault = lambda request: Fault(status=status)
+    with pytest.raises(OSError, match="Permission denied" if status == 403 else "Input/output error"):
+        (mounted / "group/plain/c/0/0").read_bytes()
+    server.fault = lambda request: None
+    assert (mounted / "group/plain/c/0/0").read_bytes() == PLAIN.tobytes()
 
 
 def test_p11_a_warm_block_cache_needs_no_server(server: FakeS3, mount: MountFunction, tmp_path: Path) -> None:
