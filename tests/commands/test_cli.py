@@ -362,7 +362,7 @@ def test_sloppy_ignores_unknown_options(capsys: pytest.CaptureFixture[str]) -> N
     assert mounting.mounted == [Config("/store", "/mnt", xattrs=True)]
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(["fsbridge", "--version"])
     assert caught.value.code == 0

@@ -38,20 +38,20 @@ def completed(script: Path, *words: str, where: Path | None = None) -> set[str]:
     return {line.rstrip() for line in done.stdout.splitlines() if line.strip()}
 
 
-def test_commands(script: Path) -> None:
+def test_names_of_commands_are_completed(script: Path) -> None:
     assert completed(script, "") >= {name.split()[0] for name in COMMANDS}
     assert completed(script, "moun") == {"mount"}
     assert completed(script, "ctl", "log-") == {"log-level"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_options_of_each_command(script: Path, name: str) -> None:
+def test_options_of_each_command_are_completed(script: Path, name: str) -> None:
     actions = command(name).make_parser(name)._option_string_actions.items()
     known = {option for option, action in actions if option.startswith("--") and action.help != argparse.SUPPRESS}
     assert completed(script, *name.split(), "--") == known
 
 
-def test_values(script: Path, tmp_path: Path) -> None:
+def test_values_of_options_and_paths_are_completed(script: Path, tmp_path: Path) -> None:
     assert completed(script, "mount", "--log-level", "") == {"debug", "info", "warning", "error", "critical"}
     assert completed(script, "mount", "--layout", "zarr") == {"zarr2", "zarr3"}
     assert "ome.tif" in completed(script, "mount", "--files", "ome")

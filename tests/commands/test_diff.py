@@ -78,7 +78,7 @@ def test_each_way_to_differ_is_one_line(tmp_path: Path) -> None:
     assert diff(f"{tmp_path}/one//same", f"{tmp_path}/two//elements")[0] == 1
 
 
-def test_a_tolerance(tmp_path: Path) -> None:
+def test_elements_within_the_tolerance_are_equal(tmp_path: Path) -> None:
     data = np.linspace(0, 1, 100)
     data[3] = np.nan
     other = data + 1e-7
@@ -103,14 +103,14 @@ def test_large_integers_are_compared_exactly(tmp_path: Path) -> None:
     ]
 
 
-def test_reversed_axes(each: dict[str, Path], tmp_path: Path) -> None:
+def test_arrays_with_reversed_axes_are_equal_if_told(each: dict[str, Path], tmp_path: Path) -> None:
     with h5py.File(tmp_path / "t.h5", "w") as file:
         file["a/b"] = np.ascontiguousarray(numbers().T)
     assert diff(each["n5"], tmp_path / "t.h5") == (1, ["/a/b: shapes [7, 5, 4] and [4, 5, 7]"])
     assert diff(each["n5"], tmp_path / "t.h5", "--reversed-axes") == (0, [])
 
 
-def test_texts(tmp_path: Path) -> None:
+def test_texts_that_differ_are_counted(tmp_path: Path) -> None:
     for name, texts in {"one": ["a", "naïve", ""], "two": ["a", "naive", ""]}.items():
         root = zarr.open_group(tmp_path / name, mode="w")
         root.create_array("t", shape=(3,), dtype="string", chunks=(2,))[...] = np.array(texts, object)

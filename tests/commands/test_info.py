@@ -98,7 +98,7 @@ def test_names_are_those_of_the_mount() -> None:
     assert [row.kind for row in rows[2:]] == ["unreadable", "unreadable"]
 
 
-def test_cycles_end() -> None:
+def test_a_walk_through_a_cycle_ends() -> None:
     group = FakeGroup({})
     group.members["self"] = group
     rows = list(walk(group, 5))
@@ -194,7 +194,7 @@ def test_a_reason_says_the_name_of_a_file_once(tmp_path: Path) -> None:
     assert "the format needs 2 dimensions, and the array has 3" in found.stderr
 
 
-def test_shortening() -> None:
+def test_a_long_text_is_shortened_in_the_middle() -> None:
     assert [shorten(text, 10) for text in ("abcdefghij", "abcdefghijk")] == ["abcdefghij", "abcd...ijk"]
 
 

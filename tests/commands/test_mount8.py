@@ -132,7 +132,7 @@ def test_the_program_in_a_folder_with_a_dot_as_the_readme_names_it(machine: Mach
     machine.umount()
 
 
-def test_options(machine: Machine) -> None:
+def test_options_of_mount_reach_the_daemon(machine: Machine) -> None:
     ours = "cache_size=64M,xattrs,metadata_ttl=5,immutable,log_level=info"
     options = f"ro,noatime,noexec,allow_other,{ours},log_file={machine.where / 'log'}"
     assert succeeded(machine.mount("-t", f"fuse.{machine.program}", machine.store, machine.path, "-o", options))
@@ -160,7 +160,7 @@ def test_commas_in_values(machine: Machine) -> None:
         "rw,users,relatime,lazytime,cache_size=1GiB,no_verify",  # mount(8) 2.39 fails with `group`, whatever is mounted
     ],
 )
-def test_fstab_lines(machine: Machine, options: str) -> None:
+def test_lines_of_an_fstab_mount(machine: Machine, options: str) -> None:
     table = machine.fstab(options)
     assert succeeded(machine.mount("-T", table, machine.path))
     assert machine.serving

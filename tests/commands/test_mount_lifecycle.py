@@ -66,7 +66,7 @@ def test_names_are_given_to_libfuse_once_and_as_it_takes_them() -> None:
     assert given == always | {"noatime", "subtype=z", r"fsname=x\054y"}
 
 
-def test_odd_paths(tmp_path: Path) -> None:
+def test_a_path_with_odd_letters_is_mounted_and_unmounted(tmp_path: Path) -> None:
     where = tmp_path / 'ä b,c\\d"e'
     where.mkdir()
     fake = FakeMount(where)
@@ -81,7 +81,7 @@ def test_odd_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="read-ahead can be set by root only")
-def test_read_ahead(fake: FakeMount) -> None:
+def test_the_kernel_reads_a_mebibyte_ahead(fake: FakeMount) -> None:
     fake.start()
     device = os.stat(fake.path).st_dev
     setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
@@ -310,7 +310,7 @@ def test_p1_p2_posix_on_every_kind_of_node(fake: FakeMount) -> None:
         assert posix_checks.check(fake.path / file, fake.path / directory) >= 50
 
 
-def test_xattrs(fake: FakeMount) -> None:
+def test_extended_attributes_are_shown_if_told(fake: FakeMount) -> None:
     fake.start("--xattrs")
     file = fake.path / "hello"
     assert os.listxattr(file) == ["user.fsbridge.test", "user.fsbridge.size"]

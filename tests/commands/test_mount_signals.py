@@ -98,7 +98,7 @@ def test_p10_a_signal_unmounts_even_while_reads_hang(fake: FakeMount) -> None:
     assert set(codes) <= {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
 
 
-def test_foreground(fake: FakeMount) -> None:
+def test_a_mount_in_the_foreground_says_when_it_begins_and_ends(fake: FakeMount) -> None:
     process = fake.start_foreground("--log-level", "info")
     assert (fake.path / "hello").exists()
     assert process.stderr is not None

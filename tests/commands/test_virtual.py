@@ -171,5 +171,5 @@ def test_what_is_no_store_is_said_as_by_mount(tmp_path: Path) -> None:
         ("file:///a.zarr//b", "file:///a.zarr", "b"),
     ],
 )
-def test_places(text: str, source: str, path: str) -> None:
+def test_a_place_is_a_source_and_a_path(text: str, source: str, path: str) -> None:
     assert parse_place(text) == (source, path)

@@ -113,7 +113,7 @@ def assert_copied(copy: Path, values: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("options", [("-r",), ("-a",), ("-r", "--sparse=always")], ids=" ".join)
-def test_cp(tree: Mount, values: np.ndarray, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_cp_copies_every_byte(tree: Mount, values: np.ndarray, tmp_path: Path, options: tuple[str, ...]) -> None:
     run("cp", *options, f"{tree.path}/.", tmp_path / "copy")
     assert_copied(tmp_path / "copy", values)
     run("chmod", "-R", "u+w", tmp_path / "copy")
@@ -135,7 +135,7 @@ def test_rsync_copies_once(tree: Mount, values: np.ndarray, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("options", ["cf", "cSf"])
-def test_tar(tree: Mount, values: np.ndarray, tmp_path: Path, options: str) -> None:
+def test_tar_copies_every_byte(tree: Mount, values: np.ndarray, tmp_path: Path, options: str) -> None:
     run("tar", options, tmp_path / "copy.tar", "-C", tree.path, ".")
     (tmp_path / "copy").mkdir()
     run("tar", "xf", tmp_path / "copy.tar", "-C", tmp_path / "copy")
@@ -150,17 +150,17 @@ def test_diff_of_the_mount_with_its_copy(tree: Mount, tmp_path: Path) -> None:
     run("chmod", "-R", "u+w", tmp_path / "copy")
 
 
-def test_np_fromfile(tree: Mount, values: np.ndarray) -> None:
+def test_np_fromfile_reads_a_chunk(tree: Mount, values: np.ndarray) -> None:
     block = np.fromfile(tree / "raw/c/0/1/0", ">u2").reshape(BLOCK, order="F")
     assert np.array_equal(block, values[:128, 100:])
 
 
-def test_np_memmap(tree: Mount, values: np.ndarray) -> None:
+def test_np_memmap_maps_a_chunk(tree: Mount, values: np.ndarray) -> None:
     block = np.memmap(tree / "raw/c/1/0/0", ">u2", "r", shape=BLOCK, order="F")
     assert np.array_equal(block[:, ::7, 3:], values[128:256, :100:7, 3:])
 
 
-def test_shared_mmap(tree: Mount, values: np.ndarray) -> None:
+def test_a_shared_mapping_shows_a_chunk(tree: Mount, values: np.ndarray) -> None:
     with open(tree / "raw/c/2/0/0", "rb") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ) as view:
         assert view[5000:9000] == chunk(values, 2, 0)[5000:9000]
         assert len(view) == len(chunk(values, 2, 0))

@@ -65,7 +65,7 @@ def test_the_message_has_a_line_for_each_word_and_not_whole_docstrings() -> None
     assert too_many(lines, 1).splitlines() == ["1 more than the 1 that are allowed; say one of these otherwise:", *lines]
 
 
-def test_names_comments_and_messages_of_tests_and_scripts_call_nothing_but_people_who() -> None:
+def test_tests_and_scripts_call_nothing_but_people_who() -> None:
     lines = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in modules("tests", "scripts")

@@ -96,7 +96,7 @@ def mounted(
 
 
 @pytest.mark.parametrize("mode", [None, "r"])
-def test_p12_npy(mounted: Mounted, mode: Any) -> None:
+def test_p12_an_npy_file_has_the_elements_in_their_order(mounted: Mounted, mode: Any) -> None:
     found = np.load(f"{mounted.path}.npy", mmap_mode=mode)
     np.testing.assert_array_equal(found, mounted.own)
     assert found.flags.f_contiguous == (mounted.own is not VALUES or mounted.path.endswith("/f"))

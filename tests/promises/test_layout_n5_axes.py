@@ -53,7 +53,9 @@ def image(path: Path, zarr_format: Literal[2, 3]) -> zarr.Group:
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_ome_zarr(tmp_path: Path, mount: MountFunction, zarr_format: Literal[2, 3]) -> None:
+def test_levels_of_ome_zarr_have_resolutions_and_factors_of_n5(
+    tmp_path: Path, mount: MountFunction, zarr_format: Literal[2, 3]
+) -> None:
     """`resolution` times `downsamplingFactors` is the scale of the level, for that is what N5 readers make of them."""
     image(tmp_path / "m.zarr", zarr_format)
     mounted = mount(tmp_path / "m.zarr", "--layout", "n5").path

@@ -105,7 +105,7 @@ def test_the_root_shows_a_directory_for_each_layout_and_nothing_else(mounted: Mo
     assert not (mounted / "zarr.json").exists()
 
 
-def test_attributes_survive(seen_by: Callable[[str], dict[str, Member]]) -> None:
+def test_attributes_are_the_same_in_other_layouts(seen_by: Callable[[str], dict[str, Member]]) -> None:
     case = next(case for case in CASES if case.path == "zarr-python-v3/names")
     assert seen_by("zarr-zarr2")[case.path].attributes == case.attributes
     in_n5 = seen_by("z5py-n5")[case.path].attributes

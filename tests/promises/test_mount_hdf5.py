@@ -97,7 +97,7 @@ def _nested_objects(dtype: np.dtype[Any]) -> bool:
     return dtype.hasobject
 
 
-def test_p12_foreign_files(tmp_path: Path, mount: MountFunction) -> None:
+def test_p12_files_of_pytables_and_h5py_equal_what_h5py_reads(tmp_path: Path, mount: MountFunction) -> None:
     """P12: the 45 files of PyTables and those of h5py, mounted as a collection, equal what h5py reads."""
     folder = tmp_path / "collection"
     folder.mkdir()

@@ -329,7 +329,7 @@ def test_p4_other_files_that_hold_the_data_of_an_hdf5_file_count(place: Path, mo
         assert errno_of((tree / name / "c/0").read_bytes) == errno.EACCES, name
 
 
-def test_p4_hangar_repositories(place: Path, mount: Callable[..., Mount]) -> None:
+def test_p4_hangar_repositories_are_refused_with_their_folders(place: Path, mount: Callable[..., Mount]) -> None:
     store = public(unpack("main", place / "repository"))
     tree = mount(store, "--allow-other", "--metadata-ttl", "0")
     chunk = next((tree / "branches/master").glob("*/*/c/0"))
@@ -441,7 +441,7 @@ def test_p4_a_store_that_is_not_for_everybody_is_not_mounted_for_others(place: P
     assert "--umask" in done.stderr
 
 
-def test_p4_icechunk_repositories(place: Path, mount: Callable[..., Mount]) -> None:
+def test_p4_icechunk_repositories_are_refused_with_their_folders(place: Path, mount: Callable[..., Mount]) -> None:
     """Remembered snapshots and manifests, which never change, are refused with their files."""
     icechunk_data.write(place / "repository")
     store = public(place / "repository")

@@ -79,7 +79,7 @@ def test_p12_sequential_readers_see_equal_bytes(tmp_path: Path, mount: MountFunc
 
 
 @pytest.mark.parametrize(("pause", "options"), [(0.0, ()), (0.02, ()), (0.02, ("--no-read-ahead",))])
-def test_p9_sequential_readers_of_chunks_that_are_being_replaced_see_one_version_or_estale(
+def test_p9_readers_of_replaced_chunks_see_one_version_or_estale(
     tmp_path: Path, mount: MountFunction, pause: float, options: tuple[str, ...]
 ) -> None:
     """Prefetched chunks are outdated again and again; a reader gets one version of the chunk, and no older one."""

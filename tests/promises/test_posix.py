@@ -28,10 +28,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory, module_mount: MountFunction) 
 
 @pytest.mark.parametrize("path", CHOSEN)
 @pytest.mark.parametrize("file", ["zarr.json", "c/0/0/0"])
-def test_posix(tree: Mount, path: str, file: str) -> None:
+def test_files_of_arrays_keep_the_rules_of_posix(tree: Mount, path: str, file: str) -> None:
     array = tree / path
     assert check(array / file, array) >= 50
 
 
-def test_posix_on_the_root(tree: Mount) -> None:
+def test_files_of_the_root_keep_the_rules_of_posix(tree: Mount) -> None:
     assert check(tree / "zarr.json", Path(tree)) >= 50

@@ -167,7 +167,7 @@ def test_p10_an_unread_log_delays_no_unmount_and_takes_no_memory(tmp_path: Path)
 
 
 @each(VIEWS)
-def test_p11_nothing_grows(store: Path, mount: MountFunction, view: View) -> None:
+def test_p11_use_leaves_nothing_in_the_daemon(store: Path, mount: MountFunction, view: View) -> None:
     """Files, regions, virtual HDF5 files, directories and names of nothing, again and again."""
     tree = mount(store, *view.options)
     paths = [*files_of(tree.path), *(tree / name for name in view.others)]

@@ -297,7 +297,7 @@ def test_p7_a_pipe_in_place_of_a_chunk_or_document_does_not_exist(store: Path, m
 
 
 @each(VIEWS)
-def test_p8_bad_neighbours(store: Path, mount: MountFunction, view: View) -> None:
+def test_p8_bad_neighbours_are_errors_and_spoil_nothing_else(store: Path, mount: MountFunction, view: View) -> None:
     valid: dict[str, Any] = json.loads((store / "a/.zarray").read_text())
     bad = {
         "truncated": b'{"zarr_format": 2, "shape": [4',

@@ -183,15 +183,13 @@ def test_a_group_says_which_levels_are_in_which_image(tmp_path: Path, find: Call
     assert "pyramid" not in told(find(source, "store.json"))
 
 
-def test_p9_a_description_says_the_same_of_a_missing_level_however_the_store_was_asked(
-    tmp_path: Path, find: Callable[..., AnyNode]
-) -> None:
+def test_p9_a_missing_level_is_described_the_same_however_it_was_asked(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
     source = ngff(tmp_path, LEVELS)
     shutil.rmtree(source / "cells/1")
     assert told(find(source, "cells.json"))["pyramid"] == {"not_possible": "there is no array /cells/1"}
 
 
-def test_p12_bigdataviewer_hdf5(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+def test_p12_levels_of_bigdataviewer_are_in_one_tiff(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
     with tiff(find(bigdataviewer(tmp_path), "t00000/s00.ome.tif")) as file:
         assert len(file.series) == 1
         for level, values in zip(file.series[0].levels, LEVELS, strict=True):
@@ -199,7 +197,7 @@ def test_p12_bigdataviewer_hdf5(tmp_path: Path, find: Callable[..., AnyNode]) ->
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", ">u2", ">f4", "<f8", "<i4", ">c8"])
-def test_p12_element_types(dtype: str, tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+def test_p12_levels_of_each_type_are_in_one_tiff(dtype: str, tmp_path: Path, find: Callable[..., AnyNode]) -> None:
     """Levels may differ in their byte order: a file has one."""
     root = zarr.create_group(tmp_path / "s.zarr", zarr_format=2, attributes=multiscales(LEVELS[:2]))
     values = [level.astype(dtype) for level in LEVELS[:2]]

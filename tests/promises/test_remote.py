@@ -91,7 +91,7 @@ def test_p7_an_interrupted_info_does_not_wait_for_a_listing_that_hangs(hanging: 
         assert info.returncode == INTERRUPTED
 
 
-def test_p7_an_interrupted_info_does_not_wait_for_a_library_that_waits_for_a_server(server: FakeS3) -> None:
+def test_p7_an_interrupted_info_does_not_wait_for_a_server(server: FakeS3) -> None:
     server.fault = lambda request: None if request.kind == "LIST" else Fault(stall=60.0)
     words = ("info", *server.options, f"s3://{BUCKET}/v3")
     with forking.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as info:
@@ -132,7 +132,7 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def test_info_of_a_server_that_ignores_ranges_counts_the_chunks_that_can_be_read(tmp_path: Path) -> None:
+def test_info_counts_readable_chunks_of_a_server_that_ignores_ranges(tmp_path: Path) -> None:
     root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=3)
     root.create_array("raw", data=VALUES, chunks=(16, 16))
     root.create_array("shards", data=VALUES, chunks=(16, 16), shards=(32, 32))
@@ -177,7 +177,7 @@ def test_http_members_named_by_metadata_are_found(server: FakeS3, tmp_path: Path
     mounted.stop()
 
 
-def test_http_n5(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
+def test_n5_blocks_are_read_over_http_and_s3(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
     n5(tmp_path, server)
     for url, options in ((server.url("x.n5"), []), (f"s3://{BUCKET}/x.n5", server.options)):
         mounted = mount(url, *options)

@@ -104,7 +104,7 @@ def test_every_layout_shows_it(folder: Path, server: FakeS3, mount: MountFunctio
             np.testing.assert_array_equal(file["group/plain"], PLAIN)
 
 
-def test_p4_p12_data_in_other_files_need_the_permission_that_they_need_on_a_disk(
+def test_p4_p12_data_in_other_files_need_permission_as_on_a_disk(
     server: FakeS3, mount: MountFunction, tmp_path: Path
 ) -> None:
     for number in range(3):

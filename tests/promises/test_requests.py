@@ -195,7 +195,7 @@ def test_n5_blocks_of_varying_length_are_noticed_when_one_is_read(
 
 
 @pytest.mark.parametrize(("version", "path"), [(3, "raw/c/3/3"), (2, "raw/c/3/3"), (3, "shards/c/3/3")])
-def test_after_the_metadatas_lifetime_a_chunk_costs_one_conditional_request_more(
+def test_a_chunk_with_old_metadata_costs_one_conditional_request_more(
     server: FakeS3, mount: MountFunction, version: int, path: str
 ) -> None:
     """One request, for the document that describes the array; its attributes were not asked for."""
@@ -240,9 +240,7 @@ def test_p9_attributes_of_zarr_v2_are_requested_only_when_they_are_read(server: 
 
 
 @pytest.mark.parametrize("read_ahead", [True, False])
-def test_without_read_ahead_attributes_of_zarr_v2_are_not_requested_because_a_group_was_listed(
-    server: FakeS3, read_ahead: bool
-) -> None:
+def test_a_listing_requests_no_attributes_of_zarr_v2_without_read_ahead(server: FakeS3, read_ahead: bool) -> None:
     server.put("v2/raw/.zattrs", b'{"a": 1}', 1e9)
     remote = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
     with VirtualTree(Config(f"s3://{BUCKET}/v2", "", read_ahead=read_ahead, remote=remote)) as tree:
@@ -251,9 +249,7 @@ def test_without_read_ahead_attributes_of_zarr_v2_are_not_requested_because_a_gr
     assert ("v2/raw/.zattrs" in [request.key for request in server.requests]) == read_ahead
 
 
-def test_after_the_metadatas_lifetime_attributes_that_are_not_there_cost_one_request(
-    server: FakeS3, mount: MountFunction
-) -> None:
+def test_absent_attributes_of_old_metadata_cost_one_request(server: FakeS3, mount: MountFunction) -> None:
     """They were looked for as a directory, too."""
     server.objects.pop("v2/raw/.zattrs", None)
     mounted = mount(f"s3://{BUCKET}/v2", *server.options)

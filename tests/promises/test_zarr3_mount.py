@@ -117,7 +117,7 @@ def test_p12_types_that_zarr_python_alone_reads(tmp_path: Path, mount: MountFunc
     same(readers.read(mount(tmp_path / "s.zarr"), "zarr"), readers.read(tmp_path / "s.zarr", "zarr"))
 
 
-def test_p12_tensorstore_shards(tmp_path: Path, mount: MountFunction) -> None:
+def test_p12_shards_of_tensorstore_are_read_through_the_mount(tmp_path: Path, mount: MountFunction) -> None:
     """No group documents, transposes before shards; zarr-python cannot open the source, but the mount."""
     configuration = {
         "chunk_shape": [3, 2],

@@ -61,7 +61,7 @@ def test_p11_a_child_ends_when_its_owner_is_dropped() -> None:
     until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_a_child_is_nothing_to_a_forked_process_and_stays_what_it_is_to_its_owner() -> None:
+def test_a_forked_process_has_no_child_and_its_owner_keeps_it() -> None:
     child = ChildProcess(Program("fsbridge.formats.hdf5.child.worker"), [], 1 << 32)
 
     def forked() -> None:

@@ -42,7 +42,7 @@ def test_p9_a_question_outlives_children_that_others_end() -> None:
     assert not fates
 
 
-def test_p7_a_question_fails_at_its_deadline_if_others_end_its_children_for_ever() -> None:
+def test_p7_a_question_whose_children_are_ended_fails_at_its_deadline() -> None:
     class Gone(list[Exception]):
         def pop(self, index: Any = 0) -> Exception:
             return ChildGone("it was ended")

@@ -232,7 +232,7 @@ def test_the_file_itself_by_another_name_is_no_other_file(copy: Path, generation
         assert group(source, "acquisition/shares_timestamps").child("same") == Link("../raw/data")
 
 
-def test_circles_end(copy: Path, generation: str) -> None:
+def test_circles_of_links_end_as_an_error(copy: Path, generation: str) -> None:
     session = copy / "session.nwb.zarr"
     write_links(session / "acquisition", generation, [entry("a", "/acquisition/b"), entry("b", "/acquisition/a")])
     write_links(copy / "linking.nwb.zarr", generation, [entry("again", "/", "../linking2.nwb.zarr")])
