@@ -26,7 +26,6 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -252,7 +251,6 @@ def encode_minifloat(value: float, name: str) -> bytes:
     return bytes([min(near)[3]])
 
 
-@cache
 def _codes(name: str) -> tuple[tuple[int, float], ...]:
     form = MINIFLOATS[name]
     return tuple((code, decode_minifloat(code, form)) for code in range(1 << form.bits))

@@ -109,7 +109,7 @@ def test_p6_a_chunk_above_the_budget_is_refused_not_tried(tmp_path: Path, mount:
     assert (tree / "c/0/0").stat().st_size == 2**53
     with open(tree / "c/0/0", "rb", buffering=0) as file:
         assert errno_of(lambda: os.pread(file.fileno(), 10, 0)) == errno.EFBIG
-    tree.told(f"a chunk of {2**53} bytes; the limit is {2**31}, however large the cache is")  # a larger one would not do
+    tree.told(f"a chunk has {2**53} bytes; the limit is {2**31}, however large the cache is")  # a larger one would not do
     assert tree.alive
 
 

@@ -6,6 +6,7 @@ named, whatever HDF5's own environment variables say. Not here: decoders (`codec
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from importlib import util
@@ -62,8 +63,12 @@ LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc
 """Where the dynamic linker looks for what a plug-in needs."""
 
 
+@functools.cache
 def find_plugins() -> tuple[str, ...]:
-    """Return the folder of the `hdf5plugin` package if it is installed beside fsbridge. Nothing of it is imported."""
+    """Return the folder of the `hdf5plugin` package if it is installed beside fsbridge. Nothing of it is imported.
+
+    It is looked for once: children of a mount whose packages were removed since are still forked from the same program.
+    """
     spec = util.find_spec(table.HDF5PLUGIN.name)
     folders = [] if spec is None else spec.submodule_search_locations or []
     return tuple(path for path in (os.path.join(folder, "plugins") for folder in folders) if os.path.isdir(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fsbridge.codecs.hdf5 import lzo
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5.child import chunks
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS
+from fsbridge.formats.hdf5.filters import find_plugins
 
 hdf5plugin.register(force=True)  # netCDF4, if imported before, made HDF5 find a Blosc filter that takes no parameters
 
@@ -333,9 +335,12 @@ def test_p5_plugins_of_the_installed_package_are_found(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if `hdf5plugin` was not installed."""
     monkeypatch.setitem(sys.modules, hdf5plugin.__name__, None)
+    find_plugins.cache_clear()
+    yield
+    find_plugins.cache_clear()
 
 
 @pytest.mark.usefixtures("without_plugins")
