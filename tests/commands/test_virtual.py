@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from descriptors import list_descriptors
 from fake_s3 import FakeS3
 from mounting import MountFunction
 from source_places import config, numbers, remote, tree_of, upload, write_all, write_each
@@ -137,16 +138,10 @@ def test_many_threads_read_at_a_time(each: dict[str, Path]) -> None:
 
 
 def test_p11_a_closed_tree_leaves_no_descriptors(each: dict[str, Path]) -> None:
-    def descriptors() -> set[str]:
-        return {
-            os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")
-        }
-
-    before = descriptors()
     for name in ("zarr3", "zarr2", "n5", "zarr3 zip"):
         with VirtualTree(config(each[name], "files")) as tree:
             tree_in_process(tree)
-    assert {path for path in descriptors() - before if str(each[name]) in path} == set()
+        assert list_descriptors(each[name]) == []
 
 
 def test_what_is_no_store_is_said_as_by_mount(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from counting_store import CountingStore
+from descriptors import list_descriptors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_reader import read_array, read_chunk, stored_chunks
@@ -345,7 +346,7 @@ def test_p9_p11_inner_chunks_that_are_opened_together_share_their_open_shard(tmp
     store = CountingStore(str(write(tmp_path, sharded(), shards)))
     array = root_array(store)
     store.opened.clear()
-    files = len(os.listdir("/proc/self/fd"))
+    before = list_descriptors(tmp_path)
     first = array.chunks.open((0,))
     second = array.chunks.open((1,), first)
     with pytest.raises(NotFound):
@@ -357,7 +358,7 @@ def test_p9_p11_inner_chunks_that_are_opened_together_share_their_open_shard(tmp
         chunk.read_into(memoryview(out))
         assert np.frombuffer(out, "<i2").tolist() == wanted
         chunk.close()
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert list_descriptors(tmp_path) == before
     first = array.chunks.open((0,))
     second = array.chunks.open((1,), first)
     first.close()

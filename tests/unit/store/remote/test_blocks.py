@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from descriptors import list_descriptors
 from fake_s3 import BUCKET, CHUNK, FakeS3
 from remote_stores import LARGE, A, open_store
 from waiting import Clock
@@ -100,11 +101,10 @@ def test_p3_a_block_that_cannot_be_read_is_none(cache: BlockCache, tmp_path: Pat
     (path,) = files(tmp_path)
     path.unlink()
     path.mkdir()
-    before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         assert cache.get("a/c/0", "etag", 10) is None
         assert cache.find("a/c/0") is None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert list_descriptors(path) == []
 
 
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
