@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from fsbridge.asking import before_waiting
 from fsbridge.children.client import ChildDied, ChildEndless, ChildGone, ChildProcess, ChildTooSlow, Supply
+from fsbridge.lru import Recent
 from fsbridge.threads.deadlines import Deadline, Stopwatch
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Supervisor:
         self._start = start
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
-        self._avoided: OrderedDict[tuple[str, str], _Avoided] = OrderedDict()
+        self._avoided = Recent[tuple[str, str], _Avoided](AVOIDED_SUBJECTS)
         self._endless: deque[Stopwatch] = deque(maxlen=HALVINGS)
 
     @property
@@ -166,7 +167,7 @@ class Supervisor:
 
     def _check(self, subject: str, part: str) -> None:
         with self._lock:
-            avoided = self._avoided.get((subject, part))
+            avoided = self._avoided.peek((subject, part))
         if avoided is not None and not avoided.until.passed:
             raise ChildDied(f"{avoided.message}; it is asked again after {avoided.seconds:g} s")
 
@@ -176,8 +177,6 @@ class Supervisor:
 
     def _avoid(self, subject: str, part: str, message: str) -> None:
         with self._lock:
-            before = self._avoided.pop((subject, part), None)
+            before = self._avoided.peek((subject, part))
             seconds = self._avoided_seconds if before is None else min(2 * before.seconds, AVOIDED_MOST_SECONDS)
-            self._avoided[subject, part] = _Avoided(Deadline(seconds), seconds, message)
-            while len(self._avoided) > AVOIDED_SUBJECTS:
-                self._avoided.popitem(last=False)
+            self._avoided.put((subject, part), _Avoided(Deadline(seconds), seconds, message))

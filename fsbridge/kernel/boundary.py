@@ -14,7 +14,7 @@ import functools
 import logging
 import time
 import types
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast
@@ -25,6 +25,7 @@ import trio
 from fsbridge import errors
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError
+from fsbridge.lru import Recent
 from fsbridge.threads.deadlines import Deadline, Stopwatch
 
 P = ParamSpec("P")
@@ -114,7 +115,7 @@ class Reporter:
     def __init__(self, counters: Counters | None = None) -> None:
         self.unexpected = 0
         self._counters = counters or Counters()
-        self._silent: OrderedDict[tuple[str, str], Deadline] = OrderedDict()
+        self._silent = Recent[tuple[str, str], Deadline](REMEMBERED_PATHS)
         self._minute = Stopwatch()
         self._lines = 0
         self._each: dict[str, int] = {}
@@ -181,13 +182,10 @@ class Reporter:
     def _speak(self, *subject: str) -> bool:
         """True if `subject` was not logged within `SILENCE_SECONDS`. It then counts as logged now."""
         key = (subject[0], subject[1])
-        last = self._silent.get(key)
+        last = self._silent.peek(key)
         if last is not None and not last.passed:
             return False
-        self._silent[key] = Deadline(SILENCE_SECONDS)
-        self._silent.move_to_end(key)
-        if len(self._silent) > REMEMBERED_PATHS:
-            self._silent.popitem(last=False)
+        self._silent.put(key, Deadline(SILENCE_SECONDS))
         return True
 
 

@@ -16,10 +16,11 @@ everything here.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from fsbridge.lru import Recent
 from fsbridge.threads.deadlines import Deadline
 
 REMEMBERED_VERSIONS = 65536
@@ -62,16 +63,15 @@ class PageVersions:
     """
 
     def __init__(self, remembered: int = REMEMBERED_VERSIONS) -> None:
-        self._remembered = remembered
         self._open: dict[int, _Pages] = {}
-        self._closed: OrderedDict[int, _Pages] = OrderedDict()
+        self._closed = Recent[int, _Pages](remembered)
 
     def __len__(self) -> int:
         return len(self._open) + len(self._closed)
 
     def count_open(self, inode: int, version: Hashable) -> Caching:
         """Count a new open, and return how it may use the page cache."""
-        pages = self._open.get(inode) or self._closed.pop(inode, None)
+        pages = self._open.get(inode) or self._closed.pop(inode)
         if pages is None or (pages.version != version and not pages.handles):
             pages = _Pages(version)
         self._open[inode] = pages
@@ -106,13 +106,11 @@ class PageVersions:
         pages.handles -= 1
         if not pages.handles:
             del self._open[inode]
-            self._closed[inode] = pages
-            if len(self._closed) > self._remembered:
-                self._closed.popitem(last=False)
+            self._closed.put(inode, pages)
 
     def forget(self, inode: int) -> None:
         """Forget the version of a closed file: the kernel has dropped its inode and pages, or a reference to the inode."""
-        self._closed.pop(inode, None)
+        self._closed.pop(inode)
 
 
 STALE_FILES, STALE_SECONDS = 256, 5.0
@@ -129,14 +127,11 @@ class StaleOpens:
     """
 
     def __init__(self) -> None:
-        self._until: OrderedDict[int | tuple[int, bytes], Deadline] = OrderedDict()
+        self._until = Recent[int | tuple[int, bytes], Deadline](STALE_FILES)
 
     def note(self, key: int | tuple[int, bytes], until: Deadline | None = None) -> None:
         """Note that an open was Stale; `until`: when to forget the note, by default after `STALE_SECONDS`."""
-        self._until[key] = until or Deadline(STALE_SECONDS)
-        self._until.move_to_end(key)
-        if len(self._until) > STALE_FILES:
-            self._until.popitem(last=False)
+        self._until.put(key, until or Deadline(STALE_SECONDS))
 
     def note_look_up(self, inode: int, parent: int, name: bytes, number: int | None) -> None:
         """If an open of a name was Stale, note the same of `inode`, which a new look-up of that name has given.
@@ -150,7 +145,7 @@ class StaleOpens:
 
     def until(self, key: int | tuple[int, bytes]) -> Deadline | None:
         """Return until when an open counts as a second try; None if it does not."""
-        until = self._until.get(key)
+        until = self._until.peek(key)
         return None if until is None or until.passed else until
 
 

@@ -49,10 +49,10 @@ LAYERS = [
 _MODEL = {"metadata", "model"}
 
 SEES = {
-    "kernel": {"asking", "tree", "config", "errors", "decoded"},
+    "kernel": {"asking", "tree", "config", "errors", "decoded", "lru"},
     "layouts": _MODEL | {"meaning", "asking", "tree", "decoded", "config", "errors", "links", "lru"},
     "formats": _MODEL | {"meaning", "asking", "store", "codecs", "children", "config", "errors", "links", "lru"},
-    "children": {"asking", "errors"},
+    "children": {"asking", "errors", "lru"},
     "codecs": {"errors", "installing"},
     "store": {"asking", "config", "errors", "installing", "lru"},
     "decoded": {"asking", "tree", "metadata", "model", "config", "errors"},

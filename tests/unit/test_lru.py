@@ -14,9 +14,20 @@ from waiting import Clock
 
 from fsbridge import lru
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
-from fsbridge.lru import LRU, drop_all
+from fsbridge.lru import LRU, Recent, drop_all
 from fsbridge.store import Key
 from fsbridge.store.local import LocalStore
+
+
+def test_recent_values_go_in_the_order_of_their_use() -> None:
+    recent = Recent[str | None, int](3)
+    assert recent.latest() is None
+    assert [recent.put(key, number) for number, key in enumerate(("a", None, "b"))] == [[], [], []]
+    assert (recent.get("a"), recent.peek(None), recent.latest()) == (0, 1, 0)
+    assert recent.put("c", 3) == [(None, 1)], "a look without use does not count"
+    assert (list(recent), recent.values()) == (["b", "a", "c"], [2, 0, 3])
+    assert recent.put("b", 4, 3) == [("b", 2), ("a", 0), ("c", 3)], "its older value first"
+    assert (recent.pop("b"), recent.pop("b"), recent.used, len(recent)) == (4, None, 0, 0)
 
 
 def test_the_cache_forgets_the_least_recently_used() -> None:

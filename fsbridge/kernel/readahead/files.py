@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from fsbridge.kernel.handles import OpenFile
+from fsbridge.lru import Recent
 from fsbridge.threads.deadlines import Deadline
 from fsbridge.threads.workers import Workers
 from fsbridge.tree import AnyNode, Space
@@ -180,7 +181,7 @@ class Streams:
         self._lock = threading.Lock()
         self._apart = False  # true if what was fetched last is decoded in a step of its own
         self._streams: list[_Stream] = []  # the most recently used last
-        self._recent: OrderedDict[int, Deadline] = OrderedDict()  # files that were opened or made ready
+        self._recent = Recent[int, Deadline](MAX_RECENT)  # files that were opened or made ready
 
     def note_open(self, number: int, behind: int = 0) -> None:
         """Note that a file was opened; `behind`: how many files behind it seem to be wanted before it has been read."""
@@ -248,17 +249,14 @@ class Streams:
             with self._lock:
                 stream.furthest = min(stream.furthest, left - 1)
                 for number in wanted[wanted.index(left) :]:
-                    self._recent.pop(number, None)
+                    self._recent.pop(number)
 
     def _is_recent(self, number: int) -> bool:
-        deadline = self._recent.get(number)
+        deadline = self._recent.peek(number)
         return deadline is not None and not deadline.passed
 
     def _note(self, number: int) -> None:
-        self._recent[number] = Deadline(RECENT_SECONDS)
-        self._recent.move_to_end(number)
-        if len(self._recent) > MAX_RECENT:
-            self._recent.popitem(last=False)
+        self._recent.put(number, Deadline(RECENT_SECONDS))
 
     def note_finished(self, number: int) -> None:
         """Note that a file was read to its end."""
@@ -296,27 +294,28 @@ class Readers:
         self._threads = threads
         self._makers = makers
         self._depths = depths
-        self._streams: OrderedDict[Space, Streams] = OrderedDict()
-        # Directories of a space that were listed, by the position of the first entry, the last one last.
-        self._listed: OrderedDict[Space, OrderedDict[int | None, Deadline]] = OrderedDict()
+        self._streams = Recent[Space, Streams](MAX_SPACES)
+        # Directories of a space that were listed, by the position of the first entry.
+        self._listed = Recent[Space, Recent[int | None, Deadline]](MAX_SPACES)
 
     def note_listing(self, directory: AnyNode, first: int | None) -> None:
         """Note that a directory is about to be listed; its first entry has the position `first` of its space."""
         if directory.slot is None or self._depths is None or not self._depths.listed:
             return
-        known = self._listed.setdefault(directory.slot[0], OrderedDict())
-        known[first] = Deadline(LISTED_SECONDS)
-        known.move_to_end(first)
-        for listings, most in ((known, MAX_LISTED), (self._listed, MAX_SPACES)):
-            if len(listings) > most:
-                listings.popitem(last=False)
+        space = directory.slot[0]
+        known = self._listed.get(space)
+        if known is None:
+            known = Recent[int | None, Deadline](MAX_LISTED)
+            self._listed.put(space, known)
+        known.put(first, Deadline(LISTED_SECONDS))
 
     def _behind(self, space: Space, position: int) -> int:
         """Return how many files behind an opened one seem to be wanted, going by what was listed just before."""
-        known = self._listed.get(space)
-        if known is None or self._depths is None or next(reversed(known.values())).passed:
+        known = self._listed.peek(space)
+        last = None if known is None else known.latest()
+        if known is None or last is None or last.passed or self._depths is None:
             return 0
-        listed = known.get(position)
+        listed = known.peek(position)
         return self._depths.listed if listed is None or listed.passed else self._depths.begun
 
     def note_open(self, slot: tuple[Space, int] | None, size: int = 0, again: bool = False) -> None:
@@ -332,10 +331,7 @@ class Readers:
         if streams is None:
             depths = self._depths or near(size)
             streams = Streams(self._threads, space.size, space.prefetch, depths, space.fetch, self._makers)
-            self._streams[space] = streams
-            if len(self._streams) > MAX_SPACES:
-                self._streams.popitem(last=False)
-        self._streams.move_to_end(space)
+            self._streams.put(space, streams)
         streams.note_open(position, 0 if again else self._behind(space, position))
 
     def note_read(self, file: OpenFile, start: int, stop: int) -> None:
@@ -343,16 +339,17 @@ class Readers:
         if stop >= file.size:
             if not file.progress.ended:
                 file.progress.ended = True
-                if file.slot is not None and file.slot[0] in self._streams:
-                    self._streams[file.slot[0]].note_finished(file.slot[1])
+                streams = None if file.slot is None else self._streams.peek(file.slot[0])
+                if file.slot is not None and streams is not None:
+                    streams.note_finished(file.slot[1])
         elif window := file.handle.window:
             self._follow(file, start, stop, window)
 
     def forget(self, space: Space | None) -> None:
         """Forget the readers of `space`, because the kernel no longer knows a file of it."""
         if space is not None:
-            self._streams.pop(space, None)
-            self._listed.pop(space, None)
+            self._streams.pop(space)
+            self._listed.pop(space)
 
     def _follow(self, file: OpenFile, start: int, stop: int, window: int) -> None:
         at = file.progress

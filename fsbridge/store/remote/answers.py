@@ -15,14 +15,13 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fsbridge import asking
 from fsbridge.asking import context, used
 from fsbridge.config import REMOTE_LIMITS, Config, RemoteLimits
-from fsbridge.lru import LRU
+from fsbridge.lru import LRU, Recent
 from fsbridge.store import Key, Stat, compact
 from fsbridge.store.remote.client import Object, Response, bare, is_weak, unquoted
 from fsbridge.threads import starting
@@ -176,8 +175,7 @@ class Answers:
         self._levels: LRU[Key, ListedLevel] = LRU(limits.members)
         self._trees: LRU[Key, float] = LRU(limits.trees)  # when all that lies beneath a directory was asked for
         self._lock = threading.Lock()  # for the bodies
-        self._bodies: OrderedDict[Key, _Body] = OrderedDict()
-        self._most_bodies = limits.bodies
+        self._bodies = Recent[Key, _Body](limits.bodies)
         self._kept_seconds = limits.kept_seconds
         self._sweeping = False
 
@@ -234,7 +232,7 @@ class Answers:
         alone = asked is None
         known = self._objects.put(key, KnownObject(stat, etag, time.monotonic() if asked is None else asked, alone))
         with self._lock:
-            self._bodies.pop(key, None)
+            self._bodies.pop(key)
         while stat is not None and (key := key.parent):
             self._seen.put(key, max(known.asked, self._seen.get(key) or -math.inf))
         return known
@@ -242,7 +240,7 @@ class Answers:
     def renew(self, key: Key, known: KnownObject) -> KnownObject:
         """Note that the server has just confirmed an answer. Bytes that are kept for a reader stay."""
         with self._lock:
-            body = self._bodies.get(key)
+            body = self._bodies.peek(key)
         renewed = self.put(key, known.stat, known.etag)
         if body is not None and body.known is known:
             self.keep(key, renewed, body.start, body.data)
@@ -256,17 +254,14 @@ class Answers:
     def keep(self, key: Key, known: KnownObject, start: int, data: bytes | Response) -> None:
         """Keep bytes of the answer `known`, or the response that will bring them, until a reader comes."""
         with self._lock:
-            self._bodies[key] = _Body(known, start, data)
-            self._bodies.move_to_end(key)
-            if len(self._bodies) > self._most_bodies:
-                self._bodies.popitem(last=False)
+            self._bodies.put(key, _Body(known, start, data))
             if not self._sweeping:
                 self._sweeping = True
                 self._sweep_later()
 
     def part(self, key: Key, known: KnownObject, start: int, length: int) -> bytes | None:
         """Return bytes of the version `known`, if they are kept."""
-        body = self._bodies.get(key)
+        body = self._bodies.peek(key)
         if body is None or body.known is not known or isinstance(body.data, Response):
             return None
         first = start - body.start
@@ -276,10 +271,11 @@ class Answers:
         """Return the response to which `known` belongs, if its body is unread. It is given to one reader."""
         asking.before_waiting()
         with self._lock:
-            body = self._bodies.get(key)
+            body = self._bodies.peek(key)
             if body is None or body.known is not known or not isinstance(body.data, Response):
                 return None
-            return self._bodies.pop(key).data  # type: ignore[return-value]  # see above
+            self._bodies.pop(key)
+            return body.data
 
     def _sweep_later(self) -> None:
         starting.later(self._kept_seconds, self._sweep, "fsbridge-sweep")
@@ -288,9 +284,11 @@ class Answers:
         """Drop bodies that were not read in time, and so their connections."""
         oldest = time.monotonic() - self._kept_seconds
         with self._lock:
-            for key in [key for key, body in self._bodies.items() if body.known.asked <= oldest]:
-                del self._bodies[key]
-            self._sweeping = bool(self._bodies)
+            for key in list(self._bodies):
+                body = self._bodies.peek(key)
+                if body is not None and body.known.asked <= oldest:
+                    self._bodies.pop(key)
+            self._sweeping = len(self._bodies) > 0
         if self._sweeping:
             self._sweep_later()
 

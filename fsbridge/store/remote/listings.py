@@ -14,14 +14,13 @@ import queue
 import threading
 import time
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from fsbridge import asking
 from fsbridge.config import REMOTE_LIMITS
 from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable, Unreachable
-from fsbridge.lru import LRU
+from fsbridge.lru import LRU, Recent
 from fsbridge.store import Key
 from fsbridge.store.remote.answers import Answers, ListedLevel
 from fsbridge.store.remote.client import Client, Object
@@ -233,7 +232,7 @@ class Listings:
         self._slow: LRU[Key, float] = LRU(SHOWN_DIRECTORIES)  # when what lies beneath was nearly too old on its arrival
         self._shown: LRU[Key, bool] = LRU(SHOWN_DIRECTORIES)
         # By directory, and True for looks, False for listings: the members beneath which these were, and when.
-        self._walks: OrderedDict[tuple[Key, bool], dict[str, float]] = OrderedDict()
+        self._walks = Recent[tuple[Key, bool], dict[str, float]](WALKED_DIRECTORIES * 1000)
 
     def known(self, key: Key) -> ListedLevel | None:
         """Return the members of a directory if a young enough listing is remembered, else None."""
@@ -364,14 +363,13 @@ class Listings:
                 continue
             now = time.monotonic()
             with self._lock:
-                seen = self._walks.setdefault((above, objects), {})
+                seen = self._walks.get((above, objects)) or {}
                 seen[name] = now
+                self._walks.put((above, objects), seen)
                 if len(seen) > WALKED_DIRECTORIES:
                     del seen[min(seen, key=seen.__getitem__)]
                 looks = LISTED_DIRECTORIES if objects and self._shown.get(above) is not None else WALKED_DIRECTORIES
                 begun = len(seen) >= looks and now - sorted(seen.values())[-looks] < self._limits.walk_seconds
-                while len(self._walks) > WALKED_DIRECTORIES * 1000:
-                    self._walks.popitem(last=False)
             if begun:
                 asked = self._ask_beneath(above, list(level.prefixes), most, since)
                 if asked and time.monotonic() - now > (now - since) / 2:

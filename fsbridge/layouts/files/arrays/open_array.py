@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
@@ -181,7 +181,7 @@ class OpenArray:
         self._context = context
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
-        self._found: tuple[ArrayVersion | None, Known] = None, OrderedDict()
+        self._found: tuple[ArrayVersion | None, Known] = None, {}
         self._number = self._version = number
         self._view: View | None = None
 
@@ -332,7 +332,7 @@ class OpenArray:
         full = (*dropped, *(kept[i] for i in order))
         with self._lock:
             if self._found[0] is not version:
-                self._found = version, OrderedDict()
+                self._found = version, {}
             known = self._found[1]
         chunks = FoundChunks(version, known)
         supply = ChunkSupply(chunks, selection, full, self.shared.helpers, self.shared.spill, self.shared.limits.slabs)

@@ -11,8 +11,6 @@ Not here: how slabs and chunks get into memory (`supply.py`), decoding itself.
 
 from __future__ import annotations
 
-import contextlib
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
@@ -27,7 +25,7 @@ from fsbridge.model import Chunks
 REMEMBERED_CHUNKS = 65536
 """Most chunks that an open file remembers, so that they are not looked up again at each read."""
 
-Known: TypeAlias = OrderedDict[Index, DecodedChunk | None]
+Known: TypeAlias = dict[Index, DecodedChunk | None]
 """Chunks of one version of an array that have been looked up; None: the chunk is not stored."""
 
 
@@ -37,7 +35,7 @@ class FoundChunks:
     def __init__(self, version: ArrayVersion, known: Known | None = None) -> None:
         """`known`: chunks that other readers of this version have found."""
         self.version = version
-        self.known: Known = OrderedDict() if known is None else known
+        self.known: Known = {} if known is None else known
 
     def find_all(self, wanted: Sequence[Index]) -> dict[Index, DecodedChunk | None]:
         """Return the wanted chunks of this version; None for one that is not stored. Stale if the array has changed."""
@@ -49,10 +47,9 @@ class FoundChunks:
         if missing:
             opened = dict(zip(missing, self.version.open_all(missing), strict=True))
             chunks.update(opened)
+            if len(self.known) + len(opened) > REMEMBERED_CHUNKS:
+                self.known.clear()
             self.known.update(opened)
-            while len(self.known) > REMEMBERED_CHUNKS:
-                with contextlib.suppress(KeyError):  # another thread may have emptied it
-                    self.known.popitem(last=False)
         return chunks
 
 

@@ -23,6 +23,7 @@ from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.specification import choose_storage
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, compute_size, make_array_twin
 from fsbridge.layouts.files.h5.walk import Walked
+from fsbridge.lru import Recent
 from fsbridge.tree import Attrs, Buffer, Entry, File, Handle
 
 
@@ -167,7 +168,7 @@ class H5Group(File):
         self._patience = patience
         self._limits = limits
         self._lock = threading.Lock()
-        self._read: OrderedDict[int, Opened] = OrderedDict()  # by offset, arrays that were read
+        self._read = Recent[int, Opened](limits.arrays)  # by offset, arrays that were read
         self._left: dict[int, _Left] = {}  # arrays that were read and then dropped: some 500 bytes each
 
     @property
@@ -186,7 +187,7 @@ class H5Group(File):
     def _is_as_read(self) -> bool:
         """True if no array that was read through the file has changed since, and none was dropped from memory."""
         with self._lock:
-            read = list(self._read.values())
+            read = self._read.values()
         try:
             for opened in read:
                 opened.array.current(opened.version)
@@ -208,7 +209,7 @@ class H5Group(File):
         if not self.current():
             raise Stale("the group has changed since its file was made")
         return H5Handle(
-            walked.twin, self.version, self._open_part, lambda part: self._read.get(part.start), self._limits.readers
+            walked.twin, self.version, self._open_part, lambda part: self._read.peek(part.start), self._limits.readers
         )
 
     def _open_part(self, part: Part) -> Opened:
@@ -216,7 +217,6 @@ class H5Group(File):
         while True:
             with self._lock:
                 if (known := self._read.get(part.start)) is not None:
-                    self._read.move_to_end(part.start)
                     return known
                 left = self._left.get(part.start)
             opening = part.open()
@@ -225,10 +225,9 @@ class H5Group(File):
             with self._lock:
                 if self._left.get(part.start) is not left:
                     continue  # another thread has read and dropped the array meanwhile
-                known = self._read.setdefault(part.start, opening)
-                if len(self._read) > self._limits.arrays:
-                    start, forgotten = self._read.popitem(last=False)
-                    self._left[start] = _Left.note(forgotten)
+                if (known := self._read.get(part.start)) is None:
+                    known = opening
+                    self._left.update((start, _Left.note(opened)) for start, opened in self._read.put(part.start, known))
                 return known
 
 
