@@ -8,7 +8,6 @@ second walk of a tree lives from this: it takes a tenth of the first one's time.
 from __future__ import annotations
 
 import math
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
@@ -63,7 +62,7 @@ class Directories:
         reading = self._readings.get(inode)
         if reading is not None:
             self._readings.move_to_end(inode)
-            reading.used = time.monotonic()
+            reading.used.restart()
         return reading
 
     def peek(self, inode: int) -> KnownListing | None:
@@ -94,7 +93,7 @@ class Directories:
         """
         while self._readings:
             inode, reading = next(iter(self._readings.items()))
-            if not self.is_expired(reading) or time.monotonic() - reading.used < USED_SECONDS:
+            if not self.is_expired(reading) or reading.used.seconds < USED_SECONDS:
                 return
             self.forget(inode)
 

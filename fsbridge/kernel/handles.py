@@ -24,7 +24,7 @@ from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.limits import USUAL, KernelLimits
 from fsbridge.kernel.pages import Scattered
 from fsbridge.kernel.records import HELD, Parked, Record, open_node
-from fsbridge.threads.deadlines import Deadline
+from fsbridge.threads.deadlines import Deadline, Stopwatch
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class KnownListing:
         self.below: dict[int | bytes, KnownListing] = {}
         self.entered = False
         """True if a program has opened the directory since it was read."""
-        self.used = time.monotonic()
+        self.used = Stopwatch()
         self.nbytes = DIRECTORY_BYTES + sum(map(_nbytes, batches))
         """Memory in bytes, roughly, including that of the directories read with it."""
 

@@ -6,7 +6,6 @@ Not here: where the data in other files are (`sources.py`), the bytes of the fil
 from __future__ import annotations
 
 import ctypes
-import time
 from typing import Any
 
 from h5py import h5d, h5g, h5l, h5o, h5p
@@ -15,6 +14,7 @@ from fsbridge.children.hdf5_functions import ID, MEMORY, SIZE, find_function
 from fsbridge.formats.hdf5.child import h5types
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.data_file import Answer
+from fsbridge.threads.deadlines import Deadline
 
 OWN_FILTERS = frozenset(range(1, 7))
 """Filters that belong to HDF5 itself (H5Zpublic.h): deflate, shuffle, fletcher32, szip, nbit, scaleoffset."""
@@ -36,9 +36,9 @@ class LoneFile(Datasets):
 
         Each object is opened, but no data are read. Takes at most about `most_seconds`.
         """
-        return {"needs": self._find_needs(time.monotonic() + request["most_seconds"])}, []
+        return {"needs": self._find_needs(Deadline(request["most_seconds"]))}, []
 
-    def _find_needs(self, end: float) -> str | None:
+    def _find_needs(self, end: Deadline) -> str | None:
         if self.is_marked:
             return "it has the mark of a program that writes to it"  # readers would refuse it
         if self.prefetcher is not None:
@@ -54,7 +54,7 @@ class LoneFile(Datasets):
                 needs = _find_needs_of(h5o.open(root, name))
                 if needs is not None:
                     return f"/{h5types.decode_name(name)} {needs}"
-            if len(seen) > self.most_objects or time.monotonic() > end:
+            if len(seen) > self.most_objects or end.passed:
                 return "it has more objects than can be looked at in time"
             return None
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import math
 import os
 import re
 from collections import Counter
@@ -20,6 +19,7 @@ from h5py import h5f, h5fd, h5p
 from fsbridge.children.hdf5_functions import ID, find_function
 from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
 from fsbridge.formats.hdf5.child.h5types import NestedTooDeep
+from fsbridge.threads.deadlines import Deadline
 
 Answer: TypeAlias = tuple[dict[str, Any], list[bytes | bytearray | memoryview]]
 """JSON and attachments."""
@@ -63,7 +63,7 @@ class Prefetcher(Protocol):
     def note_listing(self, path: tuple[bytes, ...], groups: Iterable[tuple[bytes, ...]]) -> None:
         """Note that a group was listed and which groups it contains."""
 
-    def prefetch_everything(self, end: float = math.inf) -> None:
+    def prefetch_everything(self, end: Deadline | None = None) -> None:
         """Prefetch what a visit of all objects reads; nothing more after the time `end` (`time.monotonic`)."""
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ would not tell that a component inside it is an external link. Not here: dataset
 from __future__ import annotations
 
 import json
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5r, h5s
 from fsbridge.formats.hdf5.child import h5types, values
 from fsbridge.formats.hdf5.child.data_file import Answer, OpenedFile, Refusal, failure_of, reason
 from fsbridge.formats.hdf5.child.h5types import known_type
+from fsbridge.threads.deadlines import Deadline
 
 FIRST_PAGE_MEMBERS = 200
 """Most members in the first answer, which is short because often only the group's attributes are wanted."""
@@ -96,7 +96,7 @@ class Objects(OpenedFile, ABC):
             answer["attributes"] = self.read_attributes(group)
         members: list[list[Any]] = []
         descriptions: list[bytes] = []
-        left, end = 2 << 20, time.monotonic() + 0.5  # a page ends early at so many bytes, and at this time
+        left, end = 2 << 20, Deadline(0.5)  # a page ends early at so many bytes, and at this time
         # Later pages of a local file are short, too: the daemon uses one while the next is made.
         most = 1000 if start and self.prefetcher is not None else FIRST_PAGE_MEMBERS
         links = self.read_links(group, path, start, most)
@@ -106,7 +106,7 @@ class Objects(OpenedFile, ABC):
             members.append(member)
             descriptions.append(description)
             left -= len(description)
-            if left < 0 or time.monotonic() > end:
+            if left < 0 or end.passed:
                 break
         if self.prefetcher is not None:
             place = encode_path(path)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from fsbridge.formats.hdf5.child.block_file import BlockFile
 from fsbridge.formats.hdf5.child.data import SMALL_TABLE_CHUNKS, Datasets
 from fsbridge.formats.hdf5.child.data_file import open_blocks
 from fsbridge.formats.hdf5.child.objects import FAILURES, FIRST_PAGE_MEMBERS, StoredLink, iterate_links
+from fsbridge.threads.deadlines import Deadline
 
 BATCH = 128
 """Objects that are tried together. What they need fits into the blocks that are kept."""
@@ -114,12 +114,12 @@ class MetadataPrefetch:
                 self._prefetch_groups(coming, self._objects)
         self._asked = self._blocks.requests
 
-    def prefetch_everything(self, end: float = math.inf) -> None:
-        """Prefetch what a visit of all objects reads; nothing more after the time `end` (`time.monotonic`)."""
+    def prefetch_everything(self, end: Deadline | None = None) -> None:
+        """Prefetch what a visit of all objects reads; nothing more after `end`."""
         with self._open_groups():
             level: list[Path] = [()]
             seen: set[int] = set()
-            while level and time.monotonic() < end:
+            while level and not (end and end.passed):
                 members: list[Path] = []
                 for path, links in self._read_listings(level):
                     fresh = [link for link in links if link.type == h5l.TYPE_HARD and link.address not in seen]
