@@ -62,6 +62,11 @@ class Ages:
         return question()
 
     @property
+    def lifetime(self) -> float:
+        """Seconds for which an answer of now is believed; infinite for a source that never changes."""
+        return self._ttl
+
+    @property
     def remembers(self) -> bool:
         """True if one answer may serve several requests, because the TTL is not 0."""
         return self._ttl > 0

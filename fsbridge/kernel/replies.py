@@ -32,7 +32,7 @@ UNTOLD = -1
 
 It is used if the kernel knows the inode already, and the listing does not know all attributes. Linux (5.5, and maintained
 versions before it) then takes only the name, keeps what it knows of the inode, and drops the reference that comes with the
-entry. It would believe any attributes with a valid size at once, even with a lifetime of zero: a program that has the file
+entry. It would believe any attributes with a valid size at once, even with a left of zero: a program that has the file
 mapped would lose its pages, and a directory might refuse a program that may enter it.
 """
 
@@ -63,26 +63,25 @@ class Replies:
         self._inodes = inodes
         self._ages = ages
         self._reply = reply
-        self._ttl = FOREVER_SECONDS if config.immutable else config.metadata_ttl
-        self._immutable = config.immutable
+        self._lifetime = min(ages.lifetime, FOREVER_SECONDS)
         self._modes = {kind: mode & ~config.hidden_mode if kind != "link" else mode for kind, mode in _MODES.items()}
         self._uid = os.getuid() if config.uid is None else config.uid
         self._gid = os.getgid() if config.gid is None else config.gid
         self._entry = self._make_blank()  # reused for every entry of every listing: a new object each doubles the cost
         self._dot = self._make_blank()
-        self._fill(self._dot, Attrs("directory", 0, 0), self._ttl)
+        self._fill(self._dot, Attrs("directory", 0, 0), self._lifetime)
 
     def make_attributes(self, inode: int, attrs: Attrs, left: float = math.inf) -> EntryAttributes:
         """Return the reply to `lookup` and `getattr`; `left`: most seconds for which the attributes stay valid."""
         entry = self._make_blank()
-        self._fill(entry, attrs, min(self._ttl, left))
+        self._fill(entry, attrs, min(self._lifetime, left))
         entry.st_ino = inode
         return entry
 
     def make_absence(self) -> EntryAttributes:
         """Return the reply by which the kernel remembers that a name does not exist."""
         entry = self._make_blank()
-        entry.entry_timeout = self._ttl
+        entry.entry_timeout = self._lifetime
         return entry
 
     def add_dots(self, inode: int, start_id: int, token: ReaddirToken) -> bool:
@@ -99,25 +98,25 @@ class Replies:
         """Fill the reply from the listing's batch. Each entry that fits counts as one lookup."""
         if position >= listing.end:
             return
-        ttl = self._ttl if self._immutable else self._ages.left_of_entries(listing.asked, listing.shown.extent)
+        left = min(self._ages.left_of_entries(listing.asked, listing.shown.extent), FOREVER_SECONDS)
         batch, space = listing.batch, listing.shown.space
         base = None if space is None else self._inodes.base(listing.inode, space)
         if base is not None:
             numbered = 0
             try:
                 if isinstance(batch, Numbered):
-                    numbered = self._add_numbered(batch, position - listing.start, base, ttl, position + DOT_ENTRIES, token)
+                    numbered = self._add_numbered(batch, position - listing.start, base, left, position + DOT_ENTRIES, token)
                 else:
-                    numbered = self._add_others(listing, position, base, ttl, token)
+                    numbered = self._add_others(listing, position, base, left, token)
             finally:
                 self._inodes.count(base, numbered)
         else:
-            self._add_others(listing, position, None, ttl, token)
+            self._add_others(listing, position, None, left, token)
 
-    def _add_numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
+    def _add_numbered(self, batch: Numbered, first: int, base: int, left: float, last_id: int, token: ReaddirToken) -> int:
         """Fill the reply from entry `first` of the batch on; `last_id`: id of the one before. Returns how many fitted."""
         entry, reply, begun = self._entry, self._reply, last_id
-        self._fill(entry, Attrs(batch.kind, batch.size, 0), ttl)
+        self._fill(entry, Attrs(batch.kind, batch.size, 0), left)
         base += batch.first
         shown = 0
         for number, mtime_ns in batch.pairs[first:]:
@@ -130,7 +129,7 @@ class Replies:
             last_id += 1
         return last_id - begun
 
-    def _add_others(self, listing: Listing, position: int, base: int | None, ttl: float, token: ReaddirToken) -> int:
+    def _add_others(self, listing: Listing, position: int, base: int | None, left: float, token: ReaddirToken) -> int:
         """Fill the reply with entries of any kind. Return how many of them were numbered nodes of the space at `base`."""
         entry, reply, batch = self._entry, self._reply, listing.batch
         space = listing.shown.space
@@ -139,7 +138,7 @@ class Replies:
         for index in range(position - listing.start, len(batch)):
             name, attrs, node, _ = batch[index]
             if attrs != shown:
-                self._fill(entry, attrs, ttl)
+                self._fill(entry, attrs, left)
                 shown, sized = attrs, attrs.size is not None
             next_id = listing.start + index + 1 + DOT_ENTRIES
             if base is not None and isinstance(node, int):
@@ -169,12 +168,12 @@ class Replies:
         entry.st_blksize = BLOCK_SIZE
         return entry
 
-    def _fill(self, entry: EntryAttributes, attrs: Attrs, ttl: float) -> None:
+    def _fill(self, entry: EntryAttributes, attrs: Attrs, left: float) -> None:
         """Set the fields that differ between entries. An unknown size gets timeouts of 0, so that the kernel asks again."""
         kind, size, mtime_ns = attrs
         _fill_times(entry, mtime_ns)
         entry.st_mode = self._modes[kind]
-        entry.attr_timeout = entry.entry_timeout = 0 if size is None else ttl
+        entry.attr_timeout = entry.entry_timeout = 0 if size is None else left
         entry.st_size = size or 0
         entry.st_blocks = ((size or 0) + 511) // 512
 
