@@ -123,7 +123,6 @@ class LRU(Generic[K, V]):
     """
 
     def __init__(self, budget: int, release: Callable[[V], None] | None = None) -> None:
-        self.budget = budget
         self._release = release
         self._lock = threading.Lock()
         self._recent = Recent[K, V](budget)
@@ -156,6 +155,11 @@ class LRU(Generic[K, V]):
     def clear(self) -> None:
         """Forget everything."""
         self.drop_where(lambda _: True)
+
+    @property
+    def budget(self) -> int:
+        """The most that the costs of all values may add up to."""
+        return self._recent.budget
 
     @property
     def used(self) -> int:

@@ -22,7 +22,7 @@ from fsbridge.kernel.inodes import InodeTable
 from fsbridge.tree import Attrs, Numbered
 
 FOREVER_SECONDS = 86400.0
-"""Seconds that the kernel may rely on an immutable store before it asks again."""
+"""Most seconds for which the kernel keeps a reply before it asks again, of a store that never changes, too."""
 
 BLOCK_SIZE = 65536
 """st_blksize, the bytes that stdio and Python read at a time. More slows small random reads; less costs more calls."""

@@ -339,8 +339,7 @@ class Readers:
         if stop >= file.size:
             if not file.progress.ended:
                 file.progress.ended = True
-                streams = None if file.slot is None else self._streams.peek(file.slot[0])
-                if file.slot is not None and streams is not None:
+                if file.slot is not None and (streams := self._streams.peek(file.slot[0])) is not None:
                     streams.note_finished(file.slot[1])
         elif window := file.handle.window:
             self._follow(file, start, stop, window)

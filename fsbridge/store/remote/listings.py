@@ -363,7 +363,7 @@ class Listings:
                 continue
             now = time.monotonic()
             with self._lock:
-                seen = self._walks.get((above, objects)) or {}
+                seen = self._walks.peek((above, objects)) or {}
                 seen[name] = now
                 self._walks.put((above, objects), seen)
                 if len(seen) > WALKED_DIRECTORIES:

@@ -64,7 +64,7 @@ class Prefetcher(Protocol):
         """Note that a group was listed and which groups it contains."""
 
     def prefetch_everything(self, end: Deadline | None = None) -> None:
-        """Prefetch what a visit of all objects reads; nothing more after the time `end` (`time.monotonic`)."""
+        """Prefetch what a visit of all objects reads; nothing more after `end`."""
 
     def close(self) -> None:
         """Close the prefetcher's own opening of the file."""
